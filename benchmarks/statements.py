@@ -5,10 +5,11 @@
 A bid comes each millisecond of the runtime's clock. "each": the clock moves before each bid; "10,000": before each
 ten-thousandth. Statements about a minute say 60,000 seconds, as their events are told in microseconds.
 
-Peers answer the same question over the same table, where they have it: Polars on one thread. Answers are compared
-before times are told. Those of "snapshot" and "last" at a million bids are compared with figures that another engine
-gave, the clock stopping at each output; in the timed runs it goes from bid to bid, and rows that fell due between an
-output and the next bid are gone before it, as Esper has it.
+Peers answer the same question over the same table, where they have it: Polars on one thread, and the same by verbs
+(`g.arrivals`), as a running query that gets the same batches; "by_verbs" is how many times its CPU time the statement
+takes. Answers are compared before times are told. Those of "snapshot" and "last" at a million bids are compared with
+figures that another engine gave, the clock stopping at each output; in the timed runs it goes from bid to bid, and rows
+that fell due between an output and the next bid are gone before it, as Esper has it.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from benchmarks.workloads import splitmix64
 from gpu_ops import epl
 
 SECOND = 1_000_000
+_BEGIN = np.datetime64(0, "ms")
 Answer = dict[str, int]
 
 
@@ -57,6 +59,7 @@ class Question:
         text: The statements; the last one answers.
         adds: The columns of the answer whose sums are compared.
         peer: The same by Polars, if it has it.
+        verbs: The same by verbs.
         known: The answer at a million bids over a thousand keys, if another engine gave it.
         grid: Milliseconds between outputs, if the clock has to stop at them for that answer.
         goal: Million events per CPU second.
@@ -68,6 +71,7 @@ class Question:
     goal: float
     esper: float
     peer: Callable[[pl.DataFrame], pl.DataFrame] | None = None
+    verbs: Callable[[g.ArrivalStream], g.Stream] | None = None
     known: Answer | None = None
     grid: int | None = None
 
@@ -92,8 +96,22 @@ def _tumbling(bids: pl.DataFrame) -> pl.DataFrame:
 
 
 QUESTIONS = {
-    "filter": Question("select k, v * 2 + 1 as w from Bid(v < 500)", ("k", "w"), 100, 4.0, _filtered),
-    "time": Question("select k, count(*) as n, avg(v) as m from Bid#time(180000 sec) group by k", ("k", "n"), 6, 1.6),
+    "filter": Question(
+        "select k, v * 2 + 1 as w from Bid(v < 500)",
+        ("k", "w"),
+        100,
+        4.0,
+        _filtered,
+        lambda bids: bids.filter(g.col("v") < 500).deliveries("k", w=g.col("v") * 2 + 1),
+    ),
+    "time": Question(
+        "select k, count(*) as n, avg(v) as m from Bid#time(180000 sec) group by k",
+        ("k", "n"),
+        6,
+        1.6,
+        None,
+        lambda bids: bids.last_span("180000s").deliveries("k", n=g.count(), m=g.mean("v"), by="k"),
+    ),
     "time, by 10,000": Question(
         "select k, count(*) as n, avg(v) as m from Bid#time(180000 sec) group by k output last every 10000 events",
         ("k", "n"),
@@ -106,6 +124,7 @@ QUESTIONS = {
         8,
         0.36,
         _snapshots,
+        None,
         {"rows": 199_992, "s": 5_833_120_016},
         5000,
     ),
@@ -114,6 +133,7 @@ QUESTIONS = {
         ("s",),
         8,
         2.0,
+        None,
         None,
         {"rows": 851_358, "s": 25_045_518_446},
         1000,
@@ -124,6 +144,9 @@ QUESTIONS = {
         30,
         4.6,
         _tumbling,
+        lambda bids: bids.time_batches("60000s", align=_BEGIN).deliveries(
+            "k", n=g.count(), by="k", having=g.col("n") > 0
+        ),
     ),
     "join": Question(
         """insert into Even select k, v from Bid(t % 2000 < 1000);
@@ -141,8 +164,13 @@ def summed(rows: Any, adds: tuple[str, ...]) -> Answer:
     return {"rows": len(rows), **{name: int(pc.sum(rows[name]).as_py() or 0) for name in adds}}
 
 
-def pushed(question: Question, events: pa.Table, at: Any, batch: int, device: str) -> tuple[float, float, Answer]:
-    """(CPU seconds, seconds to deploy, the answer) of a runtime; the clock is a batch's end behind each batch."""
+def pushed(
+    question: Question, events: pa.Table, at: Any, batch: int, device: str, *, stops: bool = False
+) -> tuple[float, float, Answer]:
+    """(CPU seconds, seconds to deploy, the answer) of a runtime; the clock shows the end behind the last batch.
+
+    With ``stops`` it shows a batch's end behind each batch.
+    """
     runtime = epl.Runtime({"Bid": {"t": "long", "k": "long", "v": "long"}}, device=device)
     begun = time.perf_counter()
     *_, statement = runtime.deploy(question.text)
@@ -154,12 +182,37 @@ def pushed(question: Question, events: pa.Table, at: Any, batch: int, device: st
         some, times = events.slice(first, batch), at[first : first + batch]
         begun = time.process_time()
         runtime.send("Bid", some, at=times)
-        runtime.advance(min(first + batch, len(events)) * 1000)
+        if stops or first + batch >= len(events):
+            runtime.advance(min(first + batch, len(events)) * 1000)
         rows = statement.deliveries()
         cpu += time.process_time() - begun
         for name, value in summed(rows, question.adds).items():
             found[name] += value
     return cpu, deployed, found
+
+
+def by_verbs(question: Question, events: pa.Table, at: Any, batch: int, device: str) -> tuple[float, Answer]:
+    """(CPU seconds, the answer) of the same by verbs, as a running query."""
+    assert question.verbs is not None
+    timed = events.append_column("at", pa.array(at, pa.int64()))
+    stream = g.events(timed.slice(0, 0), start="at", unit="ms")
+    until = np.datetime64(len(events) * 1000, "ms")
+    live = question.verbs(g.arrivals(stream, order="t", start=_BEGIN, until=until)).start(device=device)
+    found: Answer = dict.fromkeys(("rows", *question.adds), 0)
+    cpu = 0.0
+    for first in range(0, len(events), batch):
+        some = timed.slice(first, batch)
+        begun = time.process_time()
+        live.push(some)
+        if first + batch < len(events):
+            live.advance(np.datetime64(int(at[first + batch]), "ms"))
+        else:
+            live.close()
+        rows = live.results()
+        cpu += time.process_time() - begun
+        for name, value in summed(rows, question.adds).items():
+            found[name] += value
+    return cpu, found
 
 
 def asked(ask: Callable[[pl.DataFrame], pl.DataFrame], events: pa.Table, adds: tuple[str, ...]) -> tuple[float, Answer]:
@@ -178,7 +231,7 @@ def check(name: str, device: str) -> None:
     """
     question, events = QUESTIONS[name], bids(1_000_000, 1000)
     assert question.grid is not None
-    _, _, found = pushed(question, events, events["t"].to_numpy(), question.grid, device)
+    _, _, found = pushed(question, events, events["t"].to_numpy(), question.grid, device, stops=True)
     if found != question.known:
         raise ValueError(f"{name}: {found}, not {question.known}.")
     if question.peer is not None and (peers := asked(question.peer, events, question.adds)[1]) != found:
@@ -198,11 +251,16 @@ def measure(name: str, clock: str, options: argparse.Namespace) -> dict[str, Any
     pushed(question, events.slice(0, 20_000), at[:20_000], 10_000, options.device)  # loads what is loaded late
     if question.known is not None:
         check(name, options.device)
-    runs, peers, answers = [], [], []
+    runs, peers, answers, verbs = [], [], [], []
     for _ in range(options.repeats):
         cpu, deployed, found = pushed(question, events, at, options.batch, options.device)
         runs.append(cpu)
         answers.append(found)
+        if question.verbs is not None:
+            seconds, wanted = by_verbs(question, events, at, options.batch, options.device)
+            verbs.append(seconds)
+            if found != wanted:
+                raise ValueError(f"{name}: {found}, but by verbs it is {wanted}.")
         if question.peer is not None:
             seconds, wanted = asked(question.peer, events, question.adds)
             peers.append(seconds)
@@ -221,6 +279,7 @@ def measure(name: str, clock: str, options: argparse.Namespace) -> dict[str, Any
         "meps": round(options.events / cpu / 1e6, 3),
         "goal": question.goal,
         "esper": question.esper,
+        "by_verbs": round(cpu / statistics.median(verbs), 2) if verbs else None,
         "polars_meps": round(options.events / statistics.median(peers) / 1e6, 3) if peers else None,
         "answer": found,
     }

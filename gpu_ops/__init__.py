@@ -41,6 +41,7 @@ from narwhals import (
     when,
 )
 
+from gpu_ops.api.arrivals import ArrivalStream, ArrivalWindow, DeliveredStream, arrivals
 from gpu_ops.api.events import events, restore
 from gpu_ops.api.stream import DataWindowed, Stream, Windowed
 from gpu_ops.core.other_names import refuse
@@ -106,6 +107,8 @@ window = WindowExpressions()
 
 __all__ = [
     "Aggregate",
+    "ArrivalStream",
+    "ArrivalWindow",
     "Boolean",
     "ColumnError",
     "DataWindowed",
@@ -113,6 +116,7 @@ __all__ = [
     "Datetime",
     "Decimal",
     "DefectError",
+    "DeliveredStream",
     "DeviceError",
     "Duration",
     "Float32",
@@ -150,6 +154,7 @@ __all__ = [
     "any_horizontal",
     "arg_max",
     "arg_min",
+    "arrivals",
     "bottom",
     "coalesce",
     "col",

@@ -6,8 +6,9 @@ import enum
 import signal
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
@@ -22,8 +23,10 @@ from gpu_ops.devices import NAMES
 from gpu_ops.errors import GpuOpsError, PlanError, SourceError
 
 if TYPE_CHECKING:
+    from gpu_ops.api.stream import Stream
     from gpu_ops.engines.live.fingerprints import IfFunctionsChanged
     from gpu_ops.engines.live.status import Status
+    from gpu_ops.microbatches.stores import Store
 
 _UsageError: Any = typer.BadParameter.__base__
 
@@ -212,7 +215,7 @@ def run(
             if timeout is not None:
                 ticks(timeout, name="--timeout")
             care = _Care(checkpoint, every, keep, adopt, accept_changes)
-            _follow(query, paths, follow, output, late, care, timeout, device)
+            _follow(lambda given: query_answers(query, {**paths, **given}), follow, output, late, care, timeout, device)
             return
         _refuse(followed, "--follow", "--follow NAME=STORE")
         answers = query_answers(query, paths)
@@ -254,8 +257,7 @@ class _Care(NamedTuple):
 
 
 def _follow(
-    query: Path,
-    inputs: dict[str, str],
+    answers: Callable[[Mapping[str, Store]], Stream | dict[str, Stream]],
     followed: str,
     output: Path,
     late: Path | None,
@@ -265,13 +267,13 @@ def _follow(
 ) -> None:
     from gpu_ops.api.events import restore
     from gpu_ops.api.stream import Stream
-    from gpu_ops.apps.queries import parse_inputs, query_answers
+    from gpu_ops.apps.queries import parse_inputs
     from gpu_ops.engines.live.running_query import RunningQuery
     from gpu_ops.microbatches.stores import store
 
     ((name, path),) = parse_inputs([followed]).items()
     source = store(path)
-    answer = query_answers(query, {**inputs, name: source})
+    answer = answers({name: source})
     if not isinstance(answer, Stream):
         raise PlanError("A live query returns one stream.", remedy="Write a query file for each answer.")
     if care.checkpoint is not None and care.checkpoint.exists():
@@ -317,6 +319,83 @@ def explain(query: QueryFile, *, inputs: Inputs, device: On = "auto") -> None:
         else:
             plans = [answers.explain(device=device)]
         print("\n\n".join(plans))  # noqa: T201
+
+
+@app.command()
+def epl(
+    statements: Annotated[Path, typer.Argument(metavar="FILE", help="A file of statements in EPL.")],
+    *,
+    inputs: Annotated[
+        list[str],
+        typer.Option("--input", metavar="TYPE=PATH", help="The events of a type; repeat the option for each."),
+    ] = [],  # noqa: B006  (Typer copies it)
+    time: Annotated[
+        str | None, typer.Option(help="The column that says when an event comes; the clock goes along with it.")
+    ] = None,
+    start: Annotated[
+        str, typer.Option(help="What the clock shows first: milliseconds since 1970, or 2020-01-01T00:00:00Z.")
+    ] = "0",
+    until: Annotated[str | None, typer.Option(help="What the clock shows last.")] = None,
+    irstream: Annotated[
+        bool, typer.Option("--irstream", help="Give old rows too where a statement says nothing of it.")
+    ] = False,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            help="The folder for a Parquet file for each statement; else lines of JSON are printed. "
+            "With --follow, the folder of a store."
+        ),
+    ] = None,
+    if_exists: Annotated[
+        IfExists | None, typer.Option(help="If a file in --output exists: fail (raise), or replace it.")
+    ] = None,
+    follow: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TYPE=STORE",
+            help="Run the last statement live: follow a micro-batch store, whose events have times.",
+        ),
+    ] = None,
+    checkpoint: Annotated[
+        Path | None, typer.Option(help="With --follow: save the state to this file, and resume from it, exactly once.")
+    ] = None,
+    timeout: Annotated[
+        str | None, typer.Option(help="With --follow: stop after this time without a new batch (10s).")
+    ] = None,
+    device: On = "cpu",
+) -> None:
+    """Run statements in EPL over files of events, and print or write what they deliver; or live, over a store."""
+    from gpu_ops.apps.epl_files import asked_live, clock_time, lines, played, text_of, write_deliveries
+    from gpu_ops.apps.queries import parse_inputs
+
+    with _readable_errors():
+        selector, first = "irstream" if irstream else "istream", clock_time(start, "--start")
+        if output is None:
+            _refuse({"--if-exists": if_exists, "--follow": follow}, "--output", "--output FOLDER")
+        elif follow is not None:
+            alone = {"--input": inputs or None, "--time": time, "--until": until, "--if-exists": if_exists}
+            _refuse(alone, "data at rest, and --follow is live", "--input TYPE=PATH instead of --follow")
+            asked = partial(asked_live, text_of(statements), start=first, default_selector=selector)
+            _follow(asked, follow, output, None, _Care(checkpoint, None, None, False, False), timeout, device)
+            return
+        _refuse({"--checkpoint": checkpoint, "--timeout": timeout}, "--follow", "--follow TYPE=STORE")
+        if not inputs:
+            raise PlanError("There are no events.", remedy="Add --input TYPE=PATH for each type.")
+        runtime = played(
+            text_of(statements),
+            parse_inputs(inputs),
+            time=time,
+            start=first,
+            until=None if until is None else clock_time(until, "--until"),
+            default_selector=selector,
+            device=device,
+        )
+        if output is None:
+            for line in lines(runtime):
+                print(line)  # noqa: T201
+        else:
+            for written in write_deliveries(runtime, output, "raise" if if_exists is None else if_exists.value):
+                _say(f"{written.rows:,} rows: {escape(str(written.path))}")
 
 
 def _check_picture(picture: Path) -> None:

@@ -6,8 +6,9 @@ anew, and has to be the one that it was.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,16 +25,28 @@ from gpu_ops.epl.deployments import Deployments
 from gpu_ops.epl.parsing import parse
 from gpu_ops.epl.placed_error import shown_in
 from gpu_ops.epl.running import RunningStatement
-from gpu_ops.epl.service import Service
+from gpu_ops.epl.service import Service, Turns
 from gpu_ops.errors import ColumnError, QueryFailedError, SourceError, TextError
 
 _STATEMENT = Object(
-    {"name": TEXT, "text": TEXT, "since": TIME, "plan": Many(TEXT), "failed": Maybe(TEXT), "keeps": TRUTH},
+    {
+        "name": TEXT,
+        "text": TEXT,
+        "since": TIME,
+        "plan": Many(TEXT),
+        "failed": Maybe(TEXT),
+        "keeps": TRUTH,
+        "home": TEXT,
+        "offset": Whole(MIN_TIME, MAX_TIME),
+    },
     {"ctis": Many(TIME), "given": Many(Whole())},
 )
+_CLOCK = Whole(MIN_TIME // 1000, MAX_TIME // 1000)
 _RUNTIME = Object(
     {
-        "clock": Whole(MIN_TIME // 1000, MAX_TIME // 1000),
+        "clock": _CLOCK,
+        "system": TRUTH,
+        "isolated": Object(others=_CLOCK),
         "turn": Whole(0, MAX_TIME // TURN - 1),
         "count": Whole(),
         "irstream": TRUTH,
@@ -45,15 +58,38 @@ _RUNTIME = Object(
 _TYPE = "type/"
 
 
-def write_runtime(path: Path, deployments: Deployments, service: Service, keep: int | None) -> None:
-    """Write all that a runtime holds, but for listeners. A failed statement has no state."""
+@dataclass(frozen=True)
+class RuntimeFacts:
+    """What a checkpoint says of a runtime beside what is deployed: its clock, its turns, and its isolated services."""
+
+    clock: int
+    system: bool
+    turn: int
+    isolated: Mapping[str, int]
+
+
+def write_runtime(
+    path: Path, deployments: Deployments, turns: Turns, services: Sequence[Service], keep: int | None
+) -> None:
+    """Write all that a runtime holds, but for listeners. A failed statement has no state.
+
+    Args:
+        path: The file.
+        deployments: The types and the statements.
+        turns: The turns.
+        services: The runtime's own service, and the isolated ones.
+        keep: How many checkpoints are kept.
+    """
+    own, *isolated = services
     tables = {f"{_TYPE}{name}": schema.empty_table() for name, schema in deployments.types.items()}
     statements = list(deployments.statements.values())
     for number, each in enumerate(statements):
         tables |= _tables(number, each)
     facts = {
-        "clock": service.clock,
-        "turn": service.turn,
+        "clock": own.clock,
+        "system": own.system,
+        "isolated": {each.name: each.clock for each in isolated},
+        "turn": turns.next,
         "count": deployments.count,
         "irstream": deployments.irstream,
         "statements": list(map(_facts, statements)),
@@ -70,6 +106,8 @@ def _facts(statement: RunningStatement) -> dict[str, Any]:
         "plan": statement.explain().splitlines(),
         "failed": None if statement.failed is None else str(statement.failed),
         "keeps": statement.kept is not None,
+        "home": statement.home,
+        "offset": statement.offset,
     }
     if statement.failed is None:
         facts["ctis"] = [each.cti for each in statement.nodes]
@@ -93,7 +131,7 @@ def _prefixes(number: int, statement: RunningStatement) -> list[str]:
     return [f"statement {number}/{at}/" for at in range(len(statement.nodes))]
 
 
-def read_runtime(path: Path, bounds: Bounds, deployments: Deployments) -> Service:
+def read_runtime(path: Path, bounds: Bounds, deployments: Deployments) -> RuntimeFacts:
     """Take over what a checkpoint has into deployments that are empty.
 
     Raises:
@@ -116,7 +154,7 @@ def read_runtime(path: Path, bounds: Bounds, deployments: Deployments) -> Servic
         made = [_restored(path, each, deployments) for each in facts["statements"]]
         deployments.count = facts["count"]
         _restore_states(path, facts, tables, made, trusted=bounds.trust)
-    return Service(deployments, facts["clock"], facts["turn"])
+    return RuntimeFacts(facts["clock"], facts["system"], facts["turn"], facts["isolated"])
 
 
 def _restored(path: Path, facts: Mapping[str, Any], deployments: Deployments) -> RunningStatement:
@@ -146,6 +184,11 @@ def _restore_states(
     prefixes = [prefix for number, each in enumerate(statements) for prefix in _prefixes(number, each)]
     parts = split(path, state, prefixes)
     for number, (statement, said) in enumerate(zip(statements, facts["statements"], strict=True)):
+        if said["home"] and said["home"] not in facts["isolated"]:
+            raise SourceError(
+                f"The checkpoint {path} is damaged: there is no isolated service {said['home']!r}.", remedy=OLDER
+            )
+        statement.home, statement.offset = said["home"], said["offset"]
         check_rows(path, tables, f"kept {number}", [statement.kept_schema], "deliveries")
         if said["keeps"]:
             statement.kept = [tables[f"kept {number}"]] if f"kept {number}" in tables else []

@@ -21,6 +21,8 @@ from gpu_ops.errors import ColumnError, PlanError
 from gpu_ops.operators.runtime.steps import running
 from gpu_ops.plan.nodes import Feed
 
+StateListener = Callable[[RunningStatement, str], None]
+
 _DEPTH = TURN // LEVEL
 
 
@@ -31,6 +33,7 @@ class Deployments:
         irstream: Whether a statement that says nothing of it gives old rows too.
         device: Where statements compute.
         errors: Where it is noted what listeners raise.
+        asks: Whether content may be asked for.
 
     Attributes:
         types: The properties of each type of event.
@@ -41,17 +44,19 @@ class Deployments:
         statements: The statements, by their names.
         count: How many were deployed so far.
         irstream: Whether a statement that says nothing of it gives old rows too.
+        listeners: Who is told of statements that come, fail and go.
     """
 
-    def __init__(self, *, irstream: bool, device: str, errors: list[tuple[str, Exception]]) -> None:
+    def __init__(self, *, irstream: bool, device: str, errors: list[tuple[str, Exception]], asks: bool = True) -> None:
         self.types: dict[str, pa.Schema] = {}
         self.feeds: dict[str, Feed] = {}
         self.depths: dict[str, int] = {}
         self.ticks = Feed(TICKS, (), TICK)
         self.statements: dict[str, RunningStatement] = {}
         self.declared: dict[str, DeclaredExpression] = {}
+        self.listeners: list[StateListener] = []
         self.count = 0
-        self.irstream, self._device, self._errors = irstream, device, errors
+        self.irstream, self._device, self._errors, self._asks = irstream, device, errors, asks
 
     def __getitem__(self, name: str) -> RunningStatement:
         """A statement by its name."""
@@ -88,11 +93,13 @@ class Deployments:
                     for each in statements
                     if not self._created(each, text)
                 ]
-            return tuple(made)
         except BaseException:
             self.types, self.feeds, self.depths, self.statements, self.count = before
             self.declared = declared
             raise
+        for each in made:
+            self.tell(each, "deployed")
+        return tuple(made)
 
     def create(self, text: str) -> None:
         """Have what a text creates, which has no other statements."""
@@ -102,7 +109,17 @@ class Deployments:
 
     def undeploy(self, name: str) -> None:
         """Take a statement away."""
-        del self.statements[self[name].name]
+        statement = self[name]
+        del self.statements[name]
+        self.tell(statement, "undeployed")
+
+    def tell(self, statement: RunningStatement, state: str) -> None:
+        """Tell those who listen to states of a statement."""
+        for listener in tuple(self.listeners):
+            try:
+                listener(statement, state)
+            except Exception as error:  # noqa: BLE001  (a listener that raises stops nothing)
+                self._errors.append((statement.name, error))
 
     def _created(self, statement: Statement, text: str) -> bool:
         """Whether a statement only makes a type of events, or an expression; then there is one."""
@@ -173,7 +190,7 @@ class Deployments:
         Raises:
             PlacedError: As `gpu_ops.epl.planning.statements.planned`; or it cannot insert what it says.
         """
-        return planned(statement, Ledger(self.types, self.feeds, self.ticks, clock, self.irstream))
+        return planned(statement, Ledger(self.types, self.feeds, self.ticks, clock, self.irstream, self._asks))
 
     def add(self, name: str, statement: Statement, plan: PlannedStatement, clock: int) -> RunningStatement:
         """Have a statement of some name, whose plan is known."""

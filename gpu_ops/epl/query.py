@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import narwhals as nw
@@ -13,13 +13,9 @@ from gpu_ops.api.events import events
 from gpu_ops.api.stream import Stream
 from gpu_ops.core.own_errors import own_errors
 from gpu_ops.core.turns import CLOCK, ORDER, PLACE, ROW
-from gpu_ops.epl.binding.types import event_type
-from gpu_ops.epl.parsing import parse
-from gpu_ops.epl.placed_error import failure_at, shown_in, unsupported
-from gpu_ops.epl.planning.statements import Ledger, PlannedStatement, planned
-from gpu_ops.epl.queries import Query
+from gpu_ops.epl.deployments import Deployments
+from gpu_ops.epl.running import RunningStatement
 from gpu_ops.epl.sent_rows import milliseconds
-from gpu_ops.epl.statements import CreateSchema, Statement
 from gpu_ops.errors import ColumnError, PlanError, shown
 from gpu_ops.plan.arrivals import OnTurns, delivered, on_turns
 from gpu_ops.plan.joins import Union, cast_to
@@ -104,9 +100,14 @@ def query(
     end = None if until is None else milliseconds(until) * _MILLISECOND
     moves = time is not None or is_stream == {True}
     turns = on_turns(nodes, order=order if moves else None, since=begin, until=end, moves=moves)
-    statements = parse(text)
-    with shown_in(text):
-        return Stream(_Planner(turns, irstream=default_selector == "irstream").answer(statements))
+    deployments = Deployments(irstream=default_selector == "irstream", device="cpu", errors=[], asks=False)
+    for name, node in turns.arrivals.items():
+        names = [each for each in node.schema.names if each not in {CLOCK, PLACE}]
+        deployments.add_type(name, pa.schema([node.schema.field(each) for each in names]))
+    made = deployments.deploy(text, begin, lambda statement: None)
+    if not made:
+        raise PlanError("The text asks nothing.", remedy="Write a select as the last statement.")
+    return Stream(_OverData(turns, deployments).answer(made))
 
 
 def _events(name: str, given: Any, order: str | None, time: str | None) -> Node:
@@ -147,102 +148,56 @@ def _events(name: str, given: Any, order: str | None, time: str | None) -> Node:
     return Project(made._node, tuple(every), keep=False)  # noqa: SLF001
 
 
-class _Planner:
-    """The plans of some statements, one after another."""
+class _OverData:
+    """The plans of statements, with streams as their leaves."""
 
-    def __init__(self, turns: OnTurns, *, irstream: bool) -> None:
-        self._turns, self._irstream = turns, irstream
-        self._arrivals = _ArrivalsByType(turns.arrivals)
-        self._types = {name: _properties(name, node) for name, node in turns.arrivals.items()}
-        self._depths = dict.fromkeys(self._types, 0)
-        self._read: set[str] = set()
+    def __init__(self, turns: OnTurns, deployments: Deployments) -> None:
+        self._turns, self._deployments = turns, deployments
+        self._names: dict[Node, str] = {feed: name for name, feed in deployments.feeds.items()}
+        self._arrivals: dict[str, Node] = {}
 
-    def answer(self, statements: tuple[Statement, ...]) -> Node:
+    def answer(self, statements: Sequence[RunningStatement]) -> Node:
         """What the last statement delivers."""
-        for each in statements[:-1]:
-            self._take(each)
-        last = statements[-1]
-        if not isinstance(last.body, Query):
-            raise failure_at(last, "The last statement is the question, and this one asks nothing.", "Write a select.")
-        plan = self._planned(last)
+        *others, last = statements
+        for each in others:
+            if not each.target:
+                raise PlanError(
+                    f"Nobody reads what the statement {each.name!r} delivers.", remedy="Write insert into … before it."
+                )
+        plan = last.plan
         columns = {f"@column {at}": each.name for at, each in enumerate(plan.columns)}
         if len(set(columns.values())) < len(columns):
-            raise failure_at(last, "Two columns have one name.", "Give one of them another: select a as b.")
-        return delivered(plan.node, self._turns.ticks, columns, plan.shows)
+            raise PlanError("Two columns have one name.", remedy="Give one of them another: select a as b.")
+        return delivered(self._over(plan.node), self._turns.ticks, columns, plan.shows)
 
-    def _planned(self, statement: Statement) -> PlannedStatement:
-        ledger = Ledger(self._types, self._arrivals, self._turns.ticks, self._turns.since, self._irstream, asks=False)
-        plan = planned(statement, ledger)
-        self._read.update(plan.reads)
-        return plan
+    def _over(self, plan: Node) -> Node:
+        """A plan over these streams."""
+        made: dict[Node, Node] = {}
+        for each in plan.walk():
+            if each is self._deployments.ticks:
+                made[each] = self._turns.ticks
+            elif each in self._names:
+                made[each] = self._arriving(self._names[each])
+            else:
+                made[each] = each.over(*(made[below] for below in each.inputs))
+        return made[plan]
 
-    def _take(self, statement: Statement) -> None:
-        """A statement that others read: a schema, or one that inserts."""
-        body = statement.body
-        if isinstance(body, CreateSchema):
-            self._declare(body)
-        elif isinstance(body, Query) and body.insert is not None:
-            self._insert(body, self._planned(statement))
-        elif isinstance(body, Query):
-            raise failure_at(statement, "Nobody reads what this statement delivers.", "Write insert into … before it.")
-        else:
-            raise unsupported(statement, f"statements such as '{type(body).__name__}' over data at rest")
+    def _arriving(self, name: str) -> Node:
+        """The arrivals of a type: those that come, and those that statements insert."""
+        if name not in self._arrivals:
+            found = [self._turns.arrivals[name]] if name in self._turns.arrivals else []
+            inserting = [each for each in self._deployments.statements.values() if each.target == name]
+            if inserting:
+                parts, level = tuple(map(self._inserted, inserting)), self._deployments.depths[name]
+                found.append(Inserted(parts, self._turns.ticks, level, name))
+            if not found:
+                raise PlanError(f"There are no events of {name!r}.", remedy=f"Give them: query(text, {name}=frame).")
+            self._arrivals[name] = found[0] if len(found) == 1 else Union(tuple(found))
+        return self._arrivals[name]
 
-    def _declare(self, schema: CreateSchema) -> None:
-        if schema.columns is None or schema.options:
-            raise unsupported(schema, "schemas of other types", "Name the columns: create schema T (a int).")
-        if schema.name in self._types:
-            raise failure_at(schema, f"There are events {schema.name!r} already.", "Leave the schema out.")
-        try:
-            self._types[schema.name] = event_type({each.name: str(each.type) for each in schema.columns})
-        except ColumnError as error:
-            raise failure_at(schema, str(error)) from None
-
-    def _insert(self, body: Query, plan: PlannedStatement) -> None:
-        """Its rows are events of another type, behind those that there are."""
-        insert = body.insert
-        assert insert is not None  # noqa: S101  (the caller saw to it)
-        name, names = insert.target, tuple(insert.columns or plan.columns.names)
-        if len(names) != len(plan.columns):
-            raise failure_at(insert, f"There are {len(names)} names for {len(plan.columns)} columns.", "Name each.")
-        if name in self._read:
-            raise failure_at(
-                insert, f"A statement before this one reads {name!r}.", "Write those that read it behind this one."
-            )
-        fields = {other: each for each, other in zip(plan.columns, names, strict=True)}
-        known = self._types.setdefault(name, pa.schema([each.with_name(other) for other, each in fields.items()]))
-        for each in fields:
-            if each not in known.names:
-                raise failure_at(insert, f"{name!r} has no property {each!r}.", f"It has: {', '.join(known.names)}.")
-        depth = 1 + max(self._depths[each] for each in plan.reads)
-        self._depths[name] = max(depth, self._depths.get(name, 0))
-        rows = Filter(plan.node, nw.col(ROW).is_in(list(plan.inserts)))
-        places = {other: f"@column {at}" for at, other in enumerate(names)}
-        part = cast_to(rows, known, places, (ROW, ORDER))
-        before = self._arrivals.get(name)
-        if isinstance(before, Inserted):
-            made: Node = Inserted((*before.parts, part), before.ticks, self._depths[name], name)
-        elif isinstance(before, Union):
-            sent, inserted = before.parts
-            assert isinstance(inserted, Inserted)  # noqa: S101  (made below)
-            made = Union((sent, Inserted((*inserted.parts, part), inserted.ticks, self._depths[name], name)))
-        else:
-            made = Inserted((part,), self._turns.ticks, self._depths[name], name)
-            made = made if before is None else Union((before, made))
-        self._arrivals[name] = made
-
-
-class _ArrivalsByType(dict[str, Node]):
-    """The arrivals of each type."""
-
-    def __missing__(self, name: str) -> Node:
-        raise PlanError(f"There are no events of {name!r}.", remedy=f"Give them: query(text, {name}=frame).")
-
-
-def _properties(name: str, node: Node) -> pa.Schema:
-    """The columns of arrivals that are properties of the events."""
-    names = [each for each in node.schema.names if each not in {CLOCK, PLACE}]
-    for each in names:
-        if each.startswith("@"):
-            raise ColumnError(f"No property of {name!r} begins with @.", column=each, remedy="Rename it.")
-    return pa.schema([node.schema.field(each) for each in names])
+    def _inserted(self, statement: RunningStatement) -> Node:
+        """The rows that a statement inserts, with the columns of their type."""
+        plan = statement.plan
+        rows = Filter(self._over(plan.node), nw.col(ROW).is_in(list(plan.inserts)))
+        places = {name: f"@column {at}" for at, name in enumerate(statement.names)}
+        return cast_to(rows, self._deployments.types[statement.target], places, (ROW, ORDER))

@@ -160,6 +160,8 @@ class RunningStatement:
         since: What the clock showed when it was deployed, in ticks.
         failed: Why it does not run any more; None while it runs.
         kept: What was delivered since `deliveries` was called last; None before the first call.
+        home: The name of the isolated service that it is in; nothing for the runtime's own.
+        offset: How far its own clock is ahead of that of its service, in ticks: it came from one with another clock.
     """
 
     name: str
@@ -174,6 +176,8 @@ class RunningStatement:
     _listeners: list[Listener] = field(default_factory=list)
     failed: BaseException | None = None
     kept: list[pa.Table] | None = None
+    home: str = ""
+    offset: int = 0
 
     @property
     def schema(self) -> pa.Schema:

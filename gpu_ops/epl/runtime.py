@@ -11,23 +11,29 @@ from typing import Any, Self
 import pyarrow as pa
 
 from gpu_ops.core.bounds import Bounds
+from gpu_ops.core.time import Duration
 from gpu_ops.epl.binding.types import event_type
+from gpu_ops.epl.calls import ServiceCalls
 from gpu_ops.epl.checkpoints import read_runtime, write_runtime
-from gpu_ops.epl.deployments import Deployments
+from gpu_ops.epl.deployments import Deployments, StateListener
+from gpu_ops.epl.isolated import IsolatedService
 from gpu_ops.epl.running import RunningStatement, SentDeliveries
-from gpu_ops.epl.sent_rows import milliseconds
-from gpu_ops.epl.service import Service
-from gpu_ops.errors import PlanError
+from gpu_ops.epl.sent_rows import milliseconds, system_time
+from gpu_ops.epl.service import Service, Turns
+from gpu_ops.epl.timer import Timer
+from gpu_ops.errors import PlanError, shown
 
 
-class Runtime:
+class Runtime(ServiceCalls):
     """Statements, their events, and a clock.
 
-    Nothing happens by itself: `send` and `advance` say what happens, in its order.
+    Nothing happens by itself: `send` and `advance` say what happens, in its order. Only a timer moves the clock by
+    itself, where the clock is the system's.
 
     Args:
         types: The properties of each type of event: Esper's types (`"int"`, `"string"`, `"double[]"`) or Arrow's.
-        start: What the clock shows first: milliseconds since 1970, or an aware datetime.
+        start: What the clock shows first: milliseconds since 1970, or an aware datetime; by default 0.
+        clock: `"manual"`, or `"system"` for the system's clock: then `tick` or a timer moves it, and nothing else.
         default_selector: `"istream"`, or `"irstream"` for statements that say nothing of it to give old rows too.
 
     Examples:
@@ -44,45 +50,37 @@ class Runtime:
         self,
         types: Mapping[str, Mapping[str, Any] | pa.Schema] | None = None,
         *,
-        start: int | dt.datetime = 0,
+        start: int | dt.datetime | None = None,
+        clock: str = "manual",
         default_selector: str = "istream",
         device: str = "cpu",
     ) -> None:
         if default_selector not in {"istream", "irstream"}:
             raise PlanError(f"default_selector is {default_selector!r}.", remedy='Say "istream" or "irstream".')
+        if clock not in {"manual", "system"}:
+            raise PlanError(f"clock is {clock!r}.", remedy='Say "manual" or "system".')
+        if clock == "system" and start is not None:
+            raise PlanError("The system's clock has no start.", remedy="Leave start= out.")
         self.errors: list[tuple[str, Exception]] = []
         self._deployments = Deployments(irstream=default_selector == "irstream", device=device, errors=self.errors)
-        self._service = Service(self._deployments, milliseconds(start))
-        self._lock = threading.RLock()
+        self._turns = Turns()
+        first = system_time() if clock == "system" else milliseconds(0 if start is None else start)
+        super().__init__(Service(self._deployments, self._turns, first, system=clock == "system"), threading.RLock())
+        self._isolated: dict[str, IsolatedService] = {}
+        self._timer: Timer | None = None
         for name, fields in (types or {}).items():
             self._deployments.add_type(name, fields if isinstance(fields, pa.Schema) else event_type(fields))
 
-    # Types and statements
-
-    @property
-    def clock(self) -> int:
-        """What the clock shows, in milliseconds since 1970."""
-        return self._service.clock
+    # Statements
 
     @property
     def statements(self) -> tuple[RunningStatement, ...]:
-        """The deployed statements, in the order in which they came."""
+        """The deployed statements, in the order in which they came, those of isolated services too."""
         return tuple(self._deployments.statements.values())
 
     def __getitem__(self, name: str) -> RunningStatement:
         """A statement by its name."""
         return self._deployments[name]
-
-    def deploy(self, text: str) -> tuple[RunningStatement, ...]:
-        """Add the statements of a text.
-
-        Raises:
-            TextError: A statement cannot be read, or asks for what there is not; then none is added.
-        """
-        if not isinstance(text, str):
-            raise PlanError(f"deploy takes a text, not {type(text).__name__}.", remedy="Write select * from T.")
-        with self._lock:
-            return self._service.deploy(text)
 
     @property
     def active_filters(self) -> int:
@@ -94,53 +92,99 @@ class Runtime:
         with self._lock:
             self._deployments.undeploy(name)
 
-    # Events and time
-
-    def send(self, type_name: str, rows: Any, *, at: Any = None) -> SentDeliveries:
-        """Send events, in their order: each is a turn.
+    def listen_states(self, listener: StateListener) -> None:
+        """Have a function called when statements come and go. If it raises, that is noted in `errors`.
 
         Args:
-            type_name: Their type.
-            rows: A row as a mapping, a list of rows, an Arrow table or record batch, or a frame.
-            at: When each event comes: int64 milliseconds since 1970, or Arrow timestamps, one for each row, none before
-                the one above it or before the clock. The clock is advanced to it before the event is sent, if it is
-                later than the clock. By default the clock stays.
+            listener: Takes a statement and what became of it: `"deployed"`, `"undeployed"`, or `"failed"`. It may call
+                the runtime itself. Of a text that is refused it hears nothing.
 
-        Returns:
-            The deliveries that they made, in order; each is made when it is looked at.
-
-        Raises:
-            PlanError: There is no such type.
-            ColumnError: A column is missing, a value is of another type, or a time is before the one above it; then
-                nothing was sent.
-            Exception: What made a statement fail. The others have taken the events, and their listeners were told.
+        Examples:
+            >>> from gpu_ops import epl
+            >>> runtime = epl.Runtime({"Withdrawal": {"amount": "int"}})
+            >>> runtime.listen_states(lambda statement, state: print(statement.name, state))
+            >>> _ = runtime.deploy("@name('large') select * from Withdrawal(amount > 100)")
+            large deployed
+            >>> runtime.undeploy("large")
+            large undeployed
         """
-        with self._lock:
-            return self._service.send(type_name, rows, at=at)
-
-    def advance(self, now: int | dt.datetime) -> SentDeliveries:
-        """Set the clock. What fell due in between happens now, once.
-
-        Args:
-            now: Milliseconds since 1970, or an aware datetime; not before what the clock shows.
-        """
-        with self._lock:
-            return self._service.advance(now)
-
-    def advance_span(self, now: int | dt.datetime, resolution: int | None = None) -> SentDeliveries:
-        """Walk the clock to a time: what falls due on the way happens when it does.
-
-        Args:
-            now: As in `advance`.
-            resolution: The length of a step, in milliseconds; by default 1.
-        """
-        with self._lock:
-            return self._service.advance_span(now, resolution)
+        if not callable(listener):
+            raise PlanError(f"listener is {shown(listener)}.", remedy="It is a function of two: statement, state.")
+        self._deployments.listeners.append(listener)
 
     def rows(self, name: str) -> pa.Table:
-        """What a statement's iterator gives now: the content of its windows, through its select clause."""
+        """What a statement's iterator gives now: the content of its windows, through its select clause.
+
+        Raises:
+            PlanError: There is no such statement.
+            QueryFailedError: The statement has failed.
+        """
         with self._lock:
-            return self._service.rows(name)
+            home = self[name].home
+            return self._isolated[home].rows(name) if home else super().rows(name)
+
+    # The system's clock
+
+    def tick(self) -> SentDeliveries:
+        """Set the clock to the system's. What fell due since the last time happens now, once.
+
+        The clock never goes back: where the system's does, it waits.
+
+        Raises:
+            PlanError: The clock is not the system's.
+        """
+        with self._lock:
+            return self._service.tick()
+
+    def start_timer(self, every: Duration = "100ms") -> None:
+        """Have a thread call `tick` every so often, until `stop_timer` or the end of the process.
+
+        Listeners are then called in that thread. What makes a statement fail there is noted in `errors`.
+
+        Args:
+            every: The time from one tick to the next (``"100ms"``), at least a millisecond.
+
+        Raises:
+            PlanError: The clock is not the system's, there is a timer already, or this is no such time.
+        """
+        with self._lock:
+            if not self._service.system:
+                raise PlanError("The clock is not the system's.", remedy='Say Runtime(clock="system").')
+            if self._timer is not None:
+                raise PlanError("There is a timer already.", remedy="Call stop_timer() first.")
+            self._timer = Timer(self.tick, self._lock, every, self.errors)
+
+    def stop_timer(self) -> None:
+        """Stop the timer: when this returns, it does not tick any more. Without a timer nothing happens."""
+        with self._lock:
+            timer, self._timer = self._timer, None
+        if timer is not None:
+            timer.stop()
+
+    # Isolated services
+
+    def isolated(self, name: str = "isolated", *, start: int | dt.datetime | None = None) -> IsolatedService:
+        """The isolated service of a name: events that are sent to it and a clock that reach its statements alone.
+
+        Args:
+            name: Its name. If there is none, it is made.
+            start: What its clock shows first, if it is made; by default what the runtime's shows.
+
+        Raises:
+            PlanError: There is such a service already, and `start` is given.
+        """
+        if not isinstance(name, str):
+            raise PlanError(f"The name of an isolated service is {shown(name)}.", remedy="Give a text.")
+        with self._lock:
+            if name in self._isolated and start is not None:
+                raise PlanError(f"There is an isolated service {name!r} already.", remedy="Advance its clock.")
+            if name not in self._isolated:
+                self._add_isolated(name, self.clock if start is None else milliseconds(start))
+            return self._isolated[name]
+
+    def _add_isolated(self, name: str, clock: int) -> None:
+        made = Service(self._deployments, self._turns, clock, name)
+        self._isolated[name] = IsolatedService(made, self._service, self._deployments, self._lock)
 
     # Checkpoints
 
@@ -148,7 +192,8 @@ class Runtime:
         """Write all that the runtime holds to a file, atomically: a zip archive of Arrow IPC files and JSON.
 
         That is types, the clock, the statements with their texts and names, what their windows, aggregates and outputs
-        hold, and deliveries that `RunningStatement.deliveries` has not given yet. Listeners and `errors` are not saved.
+        hold, and deliveries that `RunningStatement.deliveries` has not given yet; isolated services too. Listeners and
+        `errors` are not saved, and a timer does not run in what is restored.
 
         Args:
             path: The file. An older checkpoint there is replaced.
@@ -171,7 +216,8 @@ class Runtime:
             [[{'total': 13}]]
         """
         with self._lock:
-            write_runtime(Path(path), self._deployments, self._service, keep)
+            services = [self._service, *(each.service for each in self._isolated.values())]
+            write_runtime(Path(path), self._deployments, self._turns, services, keep)
 
     @classmethod
     def restore(
@@ -190,5 +236,9 @@ class Runtime:
                 otherwise than the one that wrote it.
         """
         made = cls(device=device)
-        made._service = read_runtime(Path(path), Bounds(trust, max_bytes), made._deployments)
+        facts = read_runtime(Path(path), Bounds(trust, max_bytes), made._deployments)
+        made._turns.next = facts.turn
+        made._service.clock, made._service.system = facts.clock, facts.system
+        for name, clock in facts.isolated.items():
+            made._add_isolated(name, clock)
         return made

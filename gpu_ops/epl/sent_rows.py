@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Mapping
 from decimal import Decimal
+from time import time_ns
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,11 @@ def milliseconds(time: int | dt.datetime) -> int:
     return int(time)
 
 
+def system_time() -> int:
+    """What the system's clock shows, in milliseconds since 1970."""
+    return time_ns() // 1_000_000
+
+
 def arrival_times(at: Any, count: int, clock: int) -> Any:
     """int64 milliseconds at which some rows come.
 
@@ -43,27 +49,74 @@ def arrival_times(at: Any, count: int, clock: int) -> Any:
     Raises:
         PlanError: These are no times of these rows, or they go back.
     """
-    try:
-        given = at.combine_chunks() if isinstance(at, pa.ChunkedArray) else pa.array(at)
-        if pa.types.is_timestamp(given.type):
-            given = given.cast(pa.timestamp("ms", given.type.tz))
-        times = given.cast(pa.int64())
-    except (TypeError, ValueError, pa.ArrowException) as error:
-        raise PlanError(
-            f"at has no times: {error}", remedy="Give milliseconds since 1970, or timestamps, one for each row."
-        ) from error
-    if len(times) != count:
-        raise PlanError(f"at has {len(times):,} times for {count:,} rows.", remedy="Give one for each row.")
-    if times.null_count:
-        row = pc.index(times.is_null(), value=True).as_py()
-        raise PlanError(f"at has no time for row {row}.", remedy="Give one for each row.")
-    found = times.to_numpy()
+    found = _times(at, count, "at")
     back = np.flatnonzero(found < np.concatenate([[clock], found[:-1]]))
     if len(back):
         row = int(back[0])
         before = f"The clock shows {clock}" if row == 0 else f"Row {row - 1} comes at {found[row - 1]}"
         raise PlanError(f"{before}, row {row} at {found[row]}, which is earlier.", remedy="Sort the rows by time.")
     return found
+
+
+def _times(at: Any, count: int, name: str) -> Any:
+    """int64 milliseconds, one for each of some rows."""
+    try:
+        given = at.combine_chunks() if isinstance(at, pa.ChunkedArray) else pa.array(at)
+        if pa.types.is_timestamp(given.type):
+            given = pc.floor_temporal(given, unit="millisecond").cast(pa.timestamp("ms", given.type.tz))
+        times = given.cast(pa.int64())
+    except (TypeError, ValueError, pa.ArrowException) as error:
+        raise PlanError(
+            f"{name} has no times: {error}", remedy="Give milliseconds since 1970, or timestamps, one for each row."
+        ) from error
+    if len(times) != count:
+        raise PlanError(f"{name} has {len(times):,} times for {count:,} rows.", remedy="Give one for each row.")
+    if times.null_count:
+        row = pc.index(times.is_null(), value=True).as_py()
+        raise PlanError(f"{name} has no time for row {row}.", remedy="Give one for each row.")
+    return times.to_numpy()
+
+
+def timed_rows(rows: Any, schema: pa.Schema, time: str) -> tuple[pa.Table, Any]:
+    """Rows as a table of a schema, and int64 milliseconds of each, both in order of these times.
+
+    Args:
+        rows: As in `table_of`.
+        schema: The schema.
+        time: The column with the times; it may be one of the schema.
+
+    Raises:
+        ColumnError: As in `table_of`; or there is no such column.
+        PlanError: These are no rows, or no times.
+    """
+    if isinstance(rows, Mapping) and not _has_columns(rows, schema):
+        rows = [rows]
+    if isinstance(rows, list):
+        at: Any = [row.get(time) if isinstance(row, Mapping) else None for row in rows]
+        if time not in schema.names:
+            rows = [
+                {name: row[name] for name in row if name != time} if isinstance(row, Mapping) else row for row in rows
+            ]
+        table = _of_rows(rows, schema)
+        count = len(rows)
+    else:
+        rows = _given(rows)
+        table, count = table_of(rows, schema), len(rows)
+        if time not in rows.column_names:
+            raise ColumnError("The events have no times.", column=time, remedy="Name the column with their times.")
+        at = rows[time]
+    times = _times(at, count, repr(time))
+    order = np.argsort(times, kind="stable")
+    return table.take(order) if table.num_columns else table, times[order]
+
+
+def _given(rows: Any) -> pa.Table:
+    try:
+        return rows if isinstance(rows, pa.Table) else pa.table(rows)
+    except (TypeError, ValueError, pa.ArrowException) as error:
+        raise PlanError(
+            f"These are no rows: {type(rows).__name__}.", remedy="Give a mapping, a list of mappings, or a table."
+        ) from error
 
 
 def table_of(rows: Any, schema: pa.Schema, *, missing: bool = False) -> pa.Table:
@@ -77,12 +130,7 @@ def table_of(rows: Any, schema: pa.Schema, *, missing: bool = False) -> pa.Table
         rows = [rows]
     if isinstance(rows, list):
         return _of_rows(rows, schema)
-    try:
-        given = rows if isinstance(rows, pa.Table) else pa.table(rows)
-    except (TypeError, ValueError, pa.ArrowException) as error:
-        raise PlanError(
-            f"These are no rows: {type(rows).__name__}.", remedy="Give a mapping, a list of mappings, or a table."
-        ) from error
+    given = _given(rows)
     columns = []
     for each in schema:
         if each.name in given.column_names:

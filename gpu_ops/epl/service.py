@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from gpu_ops.core.arguments import whole
 from gpu_ops.core.time import TIME_TYPE
 from gpu_ops.core.turns import CLOCK, LEVEL, PLACE, TURN
 from gpu_ops.epl.deployments import Deployments
 from gpu_ops.epl.running import DeliveredRows, PlacedRows, RunningStatement, SentDeliveries, TickRows
-from gpu_ops.epl.sent_rows import arrival_times, milliseconds, table_of
+from gpu_ops.epl.sent_rows import arrival_times, milliseconds, system_time, table_of, timed_rows
 from gpu_ops.errors import PlanError, QueryFailedError
 from gpu_ops.plan.nodes import Feed
 
@@ -22,22 +24,49 @@ _MILLISECOND = 1000
 _MOST_TICKS = 10_000_000
 
 
+@dataclass
+class Turns:
+    """The turns of a runtime, over all of its services.
+
+    Attributes:
+        next: The number of the next one.
+    """
+
+    next: int = 0
+
+    def take(self, count: int) -> Any:
+        """The places of the next turns."""
+        places = (np.arange(count, dtype=np.int64) + self.next) * TURN
+        self.next += count
+        return places
+
+
 class Service:
-    """Turns, a clock, and the statements that they reach. One call at a time.
+    """A clock, and the statements that its events and its moves reach. One call at a time.
 
     Args:
         deployments: The types and the statements.
+        turns: The turns, which all services share: what a statement holds goes along with it into another service.
         clock: What the clock shows first, in milliseconds since 1970.
-        turn: The number of the next turn.
+        name: The name of an isolated service.
+        system: Whether the clock is the system's: then nobody else moves it.
 
     Attributes:
+        name: Likewise.
         clock: What the clock shows, in milliseconds since 1970.
-        turn: The number of the next turn.
+        system: Likewise.
     """
 
-    def __init__(self, deployments: Deployments, clock: int, turn: int = 0) -> None:
-        self._deployments = deployments
-        self.clock, self.turn = clock, turn
+    def __init__(
+        self, deployments: Deployments, turns: Turns, clock: int, name: str = "", *, system: bool = False
+    ) -> None:
+        self._deployments, self._turns = deployments, turns
+        self.clock, self.name, self.system = clock, name, system
+
+    @property
+    def statements(self) -> tuple[RunningStatement, ...]:
+        """Its statements, in the order in which they were deployed."""
+        return tuple(each for each in self._deployments.statements.values() if each.home == self.name)
 
     def deploy(self, text: str) -> tuple[RunningStatement, ...]:
         """Add the statements of a text: they begin now."""
@@ -45,57 +74,107 @@ class Service:
 
     def _begin(self, statement: RunningStatement) -> None:
         """Show a statement the clock."""
+        statement.home = self.name
         self._stepped(statement, {}, self._ticked(np.array([self.clock])))
 
     # Turns
 
-    def _next(self, count: int) -> Any:
-        """The places of the next turns."""
-        places = (np.arange(count, dtype=np.int64) + self.turn) * TURN
-        self.turn += count
-        return places
-
     def _stepped(
-        self, statement: RunningStatement, arrived: dict[Feed, PlacedRows], ticks: TickRows | None
+        self, statement: RunningStatement, arrived: Mapping[Feed, PlacedRows], ticks: TickRows | None
     ) -> pa.Table:
         """What a statement makes of some turns. Nothing else steps statements."""
+        if statement.offset:
+            arrived = {feed: _ahead(rows, statement.offset) for feed, rows in arrived.items()}
+            ticks = None if ticks is None else replace(ticks, clocks=ticks.clocks + statement.offset)
         deployments = self._deployments
-        return statement.step(arrived, (deployments.ticks, ticks), deployments.feeds, self.turn * TURN)
+        return statement.step(arrived, (deployments.ticks, ticks), deployments.feeds, self._turns.next * TURN)
 
     def send(self, type_name: str, rows: Any, *, at: Any = None) -> SentDeliveries:
         """Send events, in their order: each is a turn. See `Runtime.send`."""
-        if type_name not in self._deployments.types:
-            raise PlanError(
-                f"There is no type of events {type_name!r}.",
-                remedy=f"Known: {', '.join(self._deployments.types) or 'none'}.",
-            )
-        table = table_of(rows, self._deployments.types[type_name])
+        table = table_of(rows, self._schema(type_name))
         # A table without columns has no rows, but events without properties are events.
         count = len(table) if table.num_columns or not isinstance(rows, list) else len(rows)
         if not count:
             return SentDeliveries([])
         if at is None:
-            places, clocks = self._next(count), np.full(count, self.clock * _MILLISECOND)
+            places, clocks = self._turns.take(count), np.full(count, self.clock * _MILLISECOND)
             return self._turned({type_name: _at_places(table, places, clocks)}, None, self.clock)
-        return self._sent_at(type_name, table, arrival_times(at, count, self.clock))
+        self._check_said()
+        times = arrival_times(at, count, self.clock)
+        return self._timed({type_name: table}, times, np.zeros(count, np.int64))
 
-    def _sent_at(self, type_name: str, table: pa.Table, times: Any) -> SentDeliveries:
-        """Send events, each when the clock shows its time: an advance is a turn before it."""
+    def replay(self, streams: Mapping[str, Any], time: str) -> SentDeliveries:
+        """Send the events of several streams in order of their times. See `Runtime.replay`."""
+        self._check_said()
+        tables, times = dict[str, pa.Table](), [np.zeros(0, np.int64)]
+        for name, rows in streams.items():
+            table, own = timed_rows(rows, self._schema(name), time)
+            tables[name] = table
+            times.append(own)
+        every = np.concatenate(times)
+        owners = np.repeat(np.arange(len(tables)), [len(each) for each in times[1:]])
+        order = np.argsort(every, kind="stable")
+        if not len(every):
+            return SentDeliveries([])
+        if every[order[0]] < self.clock:
+            raise PlanError(
+                f"The clock shows {self.clock}, and the first event comes at {every[order[0]]}, which is earlier.",
+                remedy="Leave earlier events out, or start the runtime's clock earlier.",
+            )
+        return self._timed(tables, every[order], owners[order])
+
+    def _schema(self, type_name: str) -> pa.Schema:
+        if type_name not in self._deployments.types:
+            raise PlanError(
+                f"There is no type of events {type_name!r}.",
+                remedy=f"Known: {', '.join(self._deployments.types) or 'none'}.",
+            )
+        return self._deployments.types[type_name]
+
+    def _timed(self, tables: Mapping[str, pa.Table], times: Any, owners: Any) -> SentDeliveries:
+        """Send events, each when the clock shows its time: an advance is a turn before it.
+
+        Args:
+            tables: The events of each type, in order.
+            times: int64 milliseconds at which they come, ascending, of all types together.
+            owners: Of which of the tables each of them is.
+        """
         moves = times > np.concatenate([[self.clock], times[:-1]])
         rank = np.arange(len(times)) + np.cumsum(moves)
-        places = self._next(int(rank[-1]) + 1)
+        places = self._turns.take(int(rank[-1]) + 1)
         at = np.flatnonzero(moves)
         asks = np.zeros(len(at), np.bool_)
         ticks = TickRows(places[rank[at] - 1], times[at] * _MILLISECOND, asks) if len(at) else None
         before, self.clock = self.clock, int(times[-1])
-        return self._turned({type_name: _at_places(table, places[rank], times * _MILLISECOND)}, ticks, before)
+        arrived = {}
+        for number, (name, table) in enumerate(tables.items()):
+            mine = np.flatnonzero(owners == number)
+            if len(mine):
+                arrived[name] = _at_places(table, places[rank[mine]], times[mine] * _MILLISECOND)
+        return self._turned(arrived, ticks, before)
+
+    def _check_said(self) -> None:
+        """Refuse to be told the time where the system tells it."""
+        if self.system:
+            raise PlanError(
+                "The clock is the system's, and is not set.",
+                remedy="Call tick() or start_timer(), or leave clock= out.",
+            )
+
+    def tick(self) -> SentDeliveries:
+        """Set the clock to the system's. See `Runtime.tick`."""
+        if not self.system:
+            raise PlanError("The clock is not the system's.", remedy='Say Runtime(clock="system"), or advance it.')
+        return self._advanced(np.array([max(system_time(), self.clock)], np.int64))
 
     def advance(self, now: int | dt.datetime) -> SentDeliveries:
         """Set the clock. See `Runtime.advance`."""
+        self._check_said()
         return self._advanced(np.array([milliseconds(now)], np.int64))
 
     def advance_span(self, now: int | dt.datetime, resolution: int | None = None) -> SentDeliveries:
         """Walk the clock to a time. See `Runtime.advance_span`."""
+        self._check_said()
         until, step = milliseconds(now), 1 if resolution is None else whole(resolution, name="resolution")
         if (until - self.clock) // step > _MOST_TICKS:
             raise PlanError(
@@ -115,7 +194,7 @@ class Service:
         return self._turned({}, self._ticked(clocks), before)
 
     def _ticked(self, clocks: Any, *, ask: bool = False) -> TickRows:
-        return TickRows(self._next(len(clocks)), clocks * _MILLISECOND, np.full(len(clocks), ask, np.bool_))
+        return TickRows(self._turns.take(len(clocks)), clocks * _MILLISECOND, np.full(len(clocks), ask, np.bool_))
 
     def _turned(self, arrived: dict[str, PlacedRows], ticks: TickRows | None, before: int) -> SentDeliveries:
         """Take some turns: each statement once, those that insert before those that read it.
@@ -131,9 +210,9 @@ class Service:
             enumerate(self._deployments.statements.values()),
             key=lambda pair: max(self._deployments.depths[name] for name in pair[1].plan.reads),
         )
-        failure: BaseException | None = None
+        failures: list[RunningStatement] = []
         for number, statement in ordered:
-            if statement.failed is not None:
+            if statement.failed is not None or statement.home != self.name:
                 continue
             try:
                 for name in statement.plan.reads:
@@ -150,15 +229,17 @@ class Service:
                 delivered = statement.delivered(made)
             except BaseException as error:  # noqa: BLE001  (the other statements take the turn, then it is raised)
                 statement.failed = error
-                failure = failure or error
+                failures.append(statement)
                 error.add_note(f"The statement {statement.name!r} has failed, and gives nothing any more.")
                 continue
             if delivered is not None:
                 found.append((number, delivered))
         sent = SentDeliveries(found)
         sent.tell()
-        if failure is not None:
-            raise failure
+        for each in failures:
+            self._deployments.tell(each, "failed")
+        if failures and failures[0].failed is not None:
+            raise failures[0].failed
         return sent
 
     def _merged(
@@ -191,12 +272,24 @@ class Service:
     def rows(self, name: str) -> pa.Table:
         """What a statement's iterator gives now. See `Runtime.rows`."""
         statement = self._deployments[name]
+        if statement.home != self.name:
+            raise PlanError(
+                f"The statement {name!r} is not in this service.",
+                remedy=f"It is in {statement.home!r}." if statement.home else "It is in the runtime's own.",
+            )
         if statement.failed is not None:
             raise QueryFailedError(
                 f"The statement {name!r} has failed.", remedy="Undeploy it, and deploy it again."
             ) from statement.failed
         asked = self._ticked(np.array([self.clock]), ask=True)
         return statement.held(self._stepped(statement, {}, asked))
+
+
+def _ahead(rows: PlacedRows, offset: int) -> PlacedRows:
+    """Arrivals whose clock is some ticks later."""
+    at = rows.rows.column_names.index(CLOCK)
+    clocks = pc.add(rows.rows[CLOCK].cast(pa.int64()), offset).cast(TIME_TYPE)
+    return PlacedRows(rows.places, rows.rows.set_column(at, CLOCK, clocks))
 
 
 def _at_places(table: pa.Table, places: Any, clocks: Any) -> PlacedRows:

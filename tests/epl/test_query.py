@@ -130,6 +130,19 @@ def test_statements_insert_one_into_another() -> None:
     assert [row["total"] for row in _rows(query.collect())] == [5, 15, 22, 27, 29]
 
 
+def test_expressions_are_declared_and_streams_are_made_in_any_order() -> None:
+    text = """
+        create expression twice { x => 2 * x.amount };
+        create schema Large (amount long);
+        insert into Larger select sum(amount) as total from Large;
+        insert into Large select twice(w) as amount from Withdrawal as w where w.amount >= 5;
+        select * from Larger
+    """
+    query = epl.query(text, Withdrawal=_DRAWN, order="seq")
+    assert [row["total"] for row in _rows(query.collect())] == [10, 24]
+    assert _rows(query.collect()) == _told(text, {"Withdrawal": _DRAWN}, 0)
+
+
 def test_without_times_the_clock_stays() -> None:
     query = epl.query(
         "select current_timestamp() as now, amount from Withdrawal", Withdrawal=_DRAWN, order="seq", start=7
@@ -175,7 +188,9 @@ def test_events_of_several_inputs_come_in_their_order_where_they_are_tied() -> N
         ("select 1 as turn from W", {"order": "seq"}, ColumnError, "turn"),
         ("select * from X", {"order": "seq"}, TextError, "X"),
         ("create schema X (a int); select * from X", {"order": "seq"}, PlanError, "X=frame"),
-        ("select * from W; select * from W", {"order": "seq"}, TextError, "insert into"),
+        ("select * from W; select * from W", {"order": "seq"}, PlanError, "insert into"),
+        ("create schema X (a int)", {"order": "seq"}, PlanError, "asks nothing"),
+        ("select * from W(on", {"order": "seq"}, TextError, "line 1"),
         ("select * from W", {"order": "account"}, ColumnError, "account"),
     ],
 )

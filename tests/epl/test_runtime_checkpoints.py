@@ -137,3 +137,24 @@ def _changes(facts: dict[str, Any]) -> list[dict[str, Any]]:
             )
         ),
     ]
+
+
+def test_isolated_services_and_what_is_declared_are_kept(tmp_path: Path) -> None:
+    runtime = epl.Runtime(_BANK)
+    runtime.deploy("create expression twice {x => x * 2}")
+    runtime.deploy("@name('total') select sum(twice(amount)) as total from Withdrawal#time(10 sec)")
+    runtime.send("Withdrawal", {"account": "a", "amount": 5})
+    runtime.isolated("aside", start=100_000).add("total")
+    runtime.isolated("aside").advance(104_000)
+    again = _restored(runtime, tmp_path)
+    assert again.isolated("aside").clock == 104_000
+    assert again.isolated("aside").rows("total").to_pylist() == [{"total": 10}]
+    assert not again.isolated("aside").advance(109_999)
+    assert [each.new.to_pylist() for each in again.isolated("aside").advance(110_000) if each.new] == [
+        [{"total": None}]
+    ]
+    again.deploy("select twice(amount) as d from Withdrawal")
+    facts, tables = read_checkpoint(tmp_path / "runtime.checkpoint")
+    write_checkpoint(tmp_path / "runtime.checkpoint", {**facts, "isolated": {}}, tables)
+    with pytest.raises(SourceError, match="no isolated service 'aside'"):
+        epl.Runtime.restore(tmp_path / "runtime.checkpoint")

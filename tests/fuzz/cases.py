@@ -9,12 +9,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from zlib import crc32
 
 import gpu_ops as g
 from gpu_ops.microbatches.names import IDENTITY, Sealed, parse
-from tests.fuzz import readers, sound
+from tests.fuzz import readers, runtimes, sound
 from tests.fuzz.child import Case
 from tests.fuzz.damage import damage_bytes, damage_json, damage_table
 from tests.fuzz.framing import damage_framed, open_any
@@ -156,23 +156,69 @@ def _other_metadata(chance: random.Random, data: bytes) -> tuple[str, bytes]:
 
 
 def _checkpoint_facts(chance: random.Random, folder: Path, *, damaged: bool) -> Case:
+    return _facts_of(chance, _query(chance), folder, damaged=damaged)
+
+
+def _checkpoint_tables(chance: random.Random, folder: Path, *, damaged: bool) -> Case:
+    return _tables_of(chance, _query(chance), folder, damaged=damaged)
+
+
+def _runtime_facts(chance: random.Random, folder: Path, *, damaged: bool) -> Case:
+    return _facts_of(chance, _runtime(chance), folder, damaged=damaged)
+
+
+def _runtime_tables(chance: random.Random, folder: Path, *, damaged: bool) -> Case:
+    return _tables_of(chance, _runtime(chance), folder, damaged=damaged)
+
+
+class _Checkpoint(NamedTuple):
+    """A sound checkpoint.
+
+    Attributes:
+        name: What it is of.
+        parts: Its members.
+        read: Goes on from a file.
+    """
+
+    name: str
+    parts: dict[str, bytes]
+    read: Callable[[Path], None]
+
+    def case(self, folder: Path, said: str, data: bytes) -> Case:
+        """A file that lies there."""
+        path = folder / "some.checkpoint"
+        path.write_bytes(data)
+        return Case(f"{self.name}: {said}", partial(self.read, path))
+
+
+def _query(chance: random.Random) -> _Checkpoint:
     name = chance.choice(list(sound.PLANS))
-    parts, said = dict(sound.checkpoint_parts(name)), "as it is"
+    return _Checkpoint(
+        name, dict(sound.checkpoint_parts(name)), partial(readers.read_checkpoint, name=name, chance=chance)
+    )
+
+
+def _runtime(chance: random.Random) -> _Checkpoint:
+    name = chance.choice(list(runtimes.TEXTS))
+    return _Checkpoint(name, dict(runtimes.parts(name)), partial(runtimes.read, chance=chance))
+
+
+def _facts_of(chance: random.Random, made: _Checkpoint, folder: Path, *, damaged: bool) -> Case:
+    parts, said = made.parts, "as it is"
     if damaged and chance.random() < 0.8:
         said, parts["checkpoint.json"] = damage_json(chance, parts["checkpoint.json"])
     elif damaged:
         said, parts["checkpoint.json"] = damage_bytes(chance, parts["checkpoint.json"], [parts["checkpoint.json"]])
-    return _checkpoint(chance, folder, name, said, sound.zipped(parts))
+    return made.case(folder, said, sound.zipped(parts))
 
 
-def _checkpoint_tables(chance: random.Random, folder: Path, *, damaged: bool) -> Case:
-    name = chance.choice(list(sound.PLANS))
-    parts, said = dict(sound.checkpoint_parts(name)), "as it is"
+def _tables_of(chance: random.Random, made: _Checkpoint, folder: Path, *, damaged: bool) -> Case:
+    parts, said = made.parts, "as it is"
     tables = [each for each in parts if each.endswith(".arrow")]
     how = chance.random()
     if damaged and how < 0.15:
         said, data = damage_bytes(chance, sound.zipped(parts), [sound.zipped(parts)])
-        return _checkpoint(chance, folder, name, f"the archive: {said}", data)
+        return made.case(folder, f"the archive: {said}", data)
     if damaged and tables:
         file = chance.choice(tables)
         if how < 0.6:
@@ -184,17 +230,11 @@ def _checkpoint_tables(chance: random.Random, folder: Path, *, damaged: bool) ->
             other = chance.choice(tables)
             said, parts[file], parts[other] = f"swapped with {other}", parts[other], parts[file]
         said = f"{file} ({_called(parts, file)}): {said}"
-    return _checkpoint(chance, folder, name, said, sound.zipped(parts))
+    return made.case(folder, said, sound.zipped(parts))
 
 
 def _called(parts: dict[str, bytes], file: str) -> str:
     return str(json.loads(parts["checkpoint.json"])["tables"][file])
-
-
-def _checkpoint(chance: random.Random, folder: Path, name: str, said: str, data: bytes) -> Case:
-    path = folder / "query.checkpoint"
-    path.write_bytes(data)
-    return Case(f"{name}: {said}", partial(readers.read_checkpoint, path, name, chance))
 
 
 KINDS: dict[str, Callable[..., Case]] = {
@@ -206,6 +246,8 @@ KINDS: dict[str, Callable[..., Case]] = {
     "store": _store,
     "checkpoint's facts": _checkpoint_facts,
     "checkpoint's tables": _checkpoint_tables,
+    "runtime's facts": _runtime_facts,
+    "runtime's tables": _runtime_tables,
 }
 
 
@@ -238,3 +280,6 @@ def warm(folder: Path) -> None:
         path = folder / f"{number}.checkpoint"
         path.write_bytes(sound.zipped(sound.checkpoint_parts(name)))
         readers.read_checkpoint(path, name, chance)
+    for name in runtimes.TEXTS:
+        path.write_bytes(sound.zipped(runtimes.parts(name)))
+        runtimes.read(path, chance)

@@ -127,9 +127,9 @@ def damage_json(chance: random.Random, data: bytes) -> Drawn:
     holders: list[tuple[str, Any]] = []
 
     def visit(value: Any, path: str) -> None:
-        inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-        if inside:
+        if isinstance(value, dict | list) and value:
             holders.append((path, value))
+        inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
         for key, each in list(inside):
             visit(each, f"{path}/{key}")
 

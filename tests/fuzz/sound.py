@@ -252,7 +252,7 @@ def gzipped(data: bytes) -> bytes:
 def store_files(name: str) -> dict[str, bytes]:
     """The files of a store of a table's events: batches of a few rows, an empty one, one that is merged, CTIs."""
     table = TABLES[name]
-    with tempfile.TemporaryDirectory() as folder, _the_same_names():
+    with tempfile.TemporaryDirectory() as folder, the_same_names():
         path = Path(folder, "store")
         store = g.store(path, compression="lz4" if len(name) % 2 else "zstd")
         with store.writer() as writer:
@@ -331,7 +331,7 @@ def push(live: Any, inputs: tuple[str, ...], first: int, last: int) -> None:
 def checkpoint_parts(name: str) -> dict[str, bytes]:
     """The members of the checkpoint of a query that has taken in some edges."""
     made, inputs = PLANS[name]
-    with tempfile.TemporaryDirectory() as folder, _the_same_names():
+    with tempfile.TemporaryDirectory() as folder, the_same_names():
         path = Path(folder, "query.checkpoint")
         live = made().start(device="cpu")
         push(live, inputs, 0, 12)
@@ -349,7 +349,7 @@ def zipped(parts: Mapping[str, bytes]) -> bytes:
     return sink.getvalue()
 
 
-def _the_same_names() -> Any:
+def the_same_names() -> Any:
     """Names that are drawn at random elsewhere are counted here, so that a file is the same each time."""
     numbers = count(1)
     return patch("secrets.token_hex", lambda size=16: f"{next(numbers):0{2 * size}x}")

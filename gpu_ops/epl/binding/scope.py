@@ -73,12 +73,14 @@ class BoundStream:
         type_name: The name of its event type, which they call it then.
         schema: Its properties.
         columns: The columns of the plan that hold them, by the names of the properties; the same names by default.
+        there: A column that is null where a row has no event of the stream, as in outer joins; none if each has one.
     """
 
     alias: str
     type_name: str
     schema: pa.Schema
     columns: Mapping[str, str] = field(default_factory=dict)
+    there: str = ""
 
     @property
     def name(self) -> str:

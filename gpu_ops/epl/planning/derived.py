@@ -19,6 +19,7 @@ from gpu_ops.epl.expressions import Argument, Expression, Wildcard
 from gpu_ops.epl.placed_error import failure_at, unsupported
 from gpu_ops.epl.planning.aggregates import PlannedAggregates
 from gpu_ops.epl.planning.chosen_events import last_of
+from gpu_ops.epl.planning.mentions import STAYS_FILLED
 from gpu_ops.epl.queries import View
 from gpu_ops.plan import aggregates as g
 from gpu_ops.plan import moments
@@ -27,7 +28,6 @@ from gpu_ops.plan.deliveries import Deliveries
 from gpu_ops.plan.nodes import Node, Project
 
 _INPUTS = {"size": 0, "uni": 1, "weighted_avg": 2, "correl": 2, "linest": 2}
-_STAYS_FILLED = frozenset({"keepall", "length", "lastevent", "unique", "firstunique", "firstevent", "firstlength"})
 _MOVES_ONE_WAY = frozenset({"keepall", "time", "time_accum", "firstunique", "firstevent", "firstlength", "firsttime"})
 
 
@@ -69,7 +69,7 @@ class DerivedView:
         grouping = [each for each in self.windows if each.name.lower() in {"groupwin", "groupby"}]
         rest = [each for each in self.windows if each not in grouping]
         for each in rest:
-            if grouping and each.name.lower() not in _STAYS_FILLED:
+            if grouping and each.name.lower() not in STAYS_FILLED:
                 raise unsupported(each, f"{name} behind groups of {each.name}", "Use 'group by' and aggregates.")
             if name == "size" and each.name.lower() not in _MOVES_ONE_WAY:
                 raise unsupported(each, f"size behind {each.name}", "Select count(*) instead.")

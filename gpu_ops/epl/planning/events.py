@@ -12,9 +12,12 @@ from gpu_ops.epl.binding.scope import BindingScope, BoundStream, StreamScope
 
 
 def event_of(stream: BoundStream) -> Bound:
-    """An event of a stream."""
+    """An event of a stream, null where a row has none."""
     columns = [nw.col(stream.columns.get(name, name)).alias(name) for name in stream.schema.names]
-    return Bound(nw.struct(*columns), pa.struct(list(stream.schema)), f"{stream.name}.*")
+    event = nw.struct(*columns)
+    if stream.there:
+        event = nw.when(~nw.col(stream.there).is_null()).then(event)
+    return Bound(event, pa.struct(list(stream.schema)), f"{stream.name}.*")
 
 
 def stream_meant(node: e.Syntax, scope: StreamScope) -> BoundStream | None:

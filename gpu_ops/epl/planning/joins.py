@@ -14,10 +14,13 @@ from gpu_ops.epl import expressions as e
 from gpu_ops.epl import queries as q
 from gpu_ops.epl.binding.expressions import bind_condition
 from gpu_ops.epl.binding.scope import BoundStream, StreamScope
-from gpu_ops.epl.placed_error import failure_at, unsupported
+from gpu_ops.epl.placed_error import failure_at
+from gpu_ops.epl.planning.parts import parts
 from gpu_ops.plan.expressions import bare_column
-from gpu_ops.plan.nodes import Node, Project, extended
+from gpu_ops.plan.nodes import Filter, Node, Project, extended
 from gpu_ops.plan.turn_joins import Further, TurnJoin, TurnJoinKind
+
+_OUTER = frozenset({"left", "right", "full"})
 
 
 @dataclass(frozen=True)
@@ -29,9 +32,10 @@ class JoinedStream:
     rows: Node
 
 
-def joined_columns(stream: BoundStream, number: int) -> BoundStream:
+def joined_columns(query: q.Query, stream: BoundStream, number: int) -> BoundStream:
     """A stream with columns that no other stream of the join has."""
-    return replace(stream, columns={name: f"@{number} {name}" for name in stream.schema.names})
+    there = of_stream(PLACE, number) if any(join.kind in _OUTER for join in query.joins) else ""
+    return replace(stream, columns={name: f"@{number} {name}" for name in stream.schema.names}, there=there)
 
 
 def join_of(query: q.Query, joined: Sequence[JoinedStream]) -> tuple[Node, list[e.Expression]]:
@@ -47,9 +51,7 @@ def join_of(query: q.Query, joined: Sequence[JoinedStream]) -> tuple[Node, list[
     nodes = tuple(_own(each, number) for number, each in enumerate(joined))
     streams = [each.stream for each in joined]
     alone = tuple(number for number, each in enumerate(joined) if each.term.unidirectional)
-    outer = any(join.kind in {"left", "right", "full"} for join in query.joins)
-    if outer and any(join.kind == "inner" and join.on is not None for join in query.joins):
-        raise unsupported(query.joins[0], "inner joins beside outer joins")
+    outer = any(join.kind in _OUTER for join in query.joins)
     if len(alone) > 1 and any(join.kind != "full" for join in query.joins):
         raise failure_at(query.joins[0], "Several streams are unidirectional.", "Join them by full outer joins.")
     wheres = [] if outer else _conjuncts(query.where)
@@ -71,10 +73,22 @@ def join_of(query: q.Query, joined: Sequence[JoinedStream]) -> tuple[Node, list[
                 rest.append(bind_condition(condition, StreamScope(streams[: number + 1]), "'on'").value)
         left = None if not rest else rest[0] if len(rest) == 1 else nw.all_horizontal(*rest, ignore_nulls=False)
         further.append(Further(kind, tuple(on), left))
-    made = TurnJoin(nodes, tuple(further), alone)
+    made: Node = TurnJoin(nodes, tuple(further), alone)
+    if outer:
+        for number in sorted(_required(query, streams)):
+            made = Filter(made, ~nw.col(of_stream(PLACE, number)).is_null())
     # A join makes rows after all that falls due at a tick: whatever is output then does not have them.
     last = nw.lit(MAX_TIME).cast(nw.Datetime("us", "UTC"))
     return extended(made, [last.alias(DUE)]), held
+
+
+def _required(query: q.Query, streams: Sequence[BoundStream]) -> set[int]:
+    """The streams that inner joins compare: each row of a join has an event of theirs, whatever outer joins keep."""
+    inner = [join.on for join in query.joins if join.kind == "inner"]
+    paths = [part for part in parts(inner) if isinstance(part, e.Name | e.Member)]
+    bound = [StreamScope(streams).property(each) for each in paths if str(each) not in {s.name for s in streams}]
+    names = {bare_column(each.value) for each in bound if each is not None}
+    return {number for number, each in enumerate(streams) if names & set(each.columns.values())}
 
 
 def without(condition: e.Expression | None, held: Sequence[e.Expression]) -> e.Expression | None:

@@ -46,6 +46,28 @@ _IN_ORDER = frozenset(
 )
 
 
+_KEEPS_ALL = frozenset({"keepall", "firstlength", "firstevent", "firstunique", "firsttime"})
+STAYS_FILLED = frozenset({"length", "lastevent", "unique", "sort", *_KEEPS_ALL})
+"""Windows that are never empty again."""
+
+
+def may_drain(query: q.Query) -> bool:
+    """Whether all rows of a group can leave the windows, so that Esper forgets it."""
+    for term in query.streams:
+        names = [view.name.lower() for view in term.views]
+        grouping = [str(key) for view in term.views for key in view.arguments if view.name.lower() in _GROUPWIN]
+        rest = [name for name in names if name not in _GROUPWIN]
+        if all(name in _KEEPS_ALL for name in rest) and term.views:
+            continue
+        by_window = set(map(str, query.group_by)) <= set(grouping) and len(rest) == 1 and rest[0] in STAYS_FILLED
+        if query.joins or query.where is not None or not by_window:
+            return True
+    return False
+
+
+_GROUPWIN = frozenset({"groupwin", "groupby"})
+
+
 def drops_oldest(term: q.StreamTerm) -> bool:
     """Whether the first row to come is the first to leave."""
     return not term.views or (len(term.views) == 1 and term.views[0].name.lower() in _IN_ORDER)

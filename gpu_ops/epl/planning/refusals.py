@@ -6,7 +6,7 @@ from gpu_ops.core.turns import DUE
 from gpu_ops.epl import queries as q
 from gpu_ops.epl.placed_error import failure_at, unsupported
 from gpu_ops.epl.planning.aggregates import PlannedAggregates
-from gpu_ops.epl.planning.mentions import drops_oldest
+from gpu_ops.epl.planning.mentions import drops_oldest, may_drain
 from gpu_ops.epl.planning.windows import StreamWindows
 
 
@@ -32,6 +32,7 @@ def refuse_aggregates(query: q.Query, aggregates: PlannedAggregates, *, gives_ol
     """
     is_alone = any(term.unidirectional for term in query.streams)
     has_windows = any(term.views for term in query.streams)
+    drains = bool(query.group_by) and has_windows and may_drain(query)
     if any(join.kind not in {"cross", "inner"} for join in query.joins) and aggregates.made and not is_alone:
         raise unsupported(query.joins[0], "aggregates over outer joins")
     for rate in aggregates.rates:
@@ -40,7 +41,7 @@ def refuse_aggregates(query: q.Query, aggregates: PlannedAggregates, *, gives_ol
     for call in aggregates.known:
         if call.name == "window" and not has_windows:
             raise failure_at(call, "window needs a window, and the stream has none.", "Write one: #length(100).")
-        if query.group_by and has_windows and (call.name.endswith("ever") or call.name in {"leaving", "rate"}):
+        if drains and (call.name.endswith("ever") or call.name in {"leaving", "rate"}):
             # Esper forgets what they have seen when a group's window is empty: they would go on here.
             raise unsupported(call, f"{call.name} of groups in windows")
         if call.name == "rate" and query.joins:

@@ -13,11 +13,10 @@ from gpu_ops.core.turns import EMPTY, GROUPING, HELD, MARK, NEW, OLD, ORDER, PLA
 from gpu_ops.epl import expressions as e
 from gpu_ops.epl import queries as q
 from gpu_ops.epl import statements as s
-from gpu_ops.epl.binding import types as t
 from gpu_ops.epl.binding.bound import Bound
 from gpu_ops.epl.binding.expressions import bind, bind_condition, constant
 from gpu_ops.epl.binding.names import column_names
-from gpu_ops.epl.binding.scope import BoundStream, StreamScope, unknown
+from gpu_ops.epl.binding.scope import StreamScope, unknown
 from gpu_ops.epl.patterns import EventFilter
 from gpu_ops.epl.placed_error import failure_at, unsupported
 from gpu_ops.epl.planning.aggregates import PlannedAggregates
@@ -30,6 +29,7 @@ from gpu_ops.epl.planning.mentions import aggregate_calls, local_keys, propertie
 from gpu_ops.epl.planning.parts import parts
 from gpu_ops.epl.planning.rates import PlannedOutput, output_rate
 from gpu_ops.epl.planning.refusals import refuse_aggregates, refuse_outputs, refuse_subqueries, refuse_windows
+from gpu_ops.epl.planning.scopes import CountScope, DeliveredScope, EventScope, WindowedStream
 from gpu_ops.epl.planning.subqueries import Asked, Subqueries, asks
 from gpu_ops.epl.planning.windows import StreamWindows, windowed
 from gpu_ops.epl.statements import Statement
@@ -40,7 +40,7 @@ from gpu_ops.plan.joins import Union
 from gpu_ops.plan.lean import lean
 from gpu_ops.plan.nodes import Filter, Node, Project, extended, selected
 from gpu_ops.plan.per_delivery import PerDelivery, RowKey
-from gpu_ops.plan.rates import COUNTS, AtTimes, EveryPeriod, EveryRows, Kind, OutputRate
+from gpu_ops.plan.rates import AtTimes, EveryPeriod, EveryRows, Kind, OutputRate
 
 _WHAT: dict[type, str] = {
     s.OnQuery: "triggers (on … select)",
@@ -129,36 +129,6 @@ def planned(statement: Statement, ledger: Ledger) -> PlannedStatement:
     return _QueryPlanner(statement, query, ledger).plan()
 
 
-class _DeliveredScope:
-    """What names stand for in a select clause: properties, keys of groups, and aggregates."""
-
-    def __init__(
-        self, events: _EventScope, aggregates: PlannedAggregates, keys: Mapping[e.Expression, Bound], asked: Asked
-    ) -> None:
-        self._events, self._aggregates, self._keys, self._asked = events, aggregates, keys, asked
-
-    def special(self, node: e.Expression) -> Bound | None:
-        """A key of the groups, what another row has, a sub-query, or whether the row is a new one."""
-        if isinstance(node, e.FunctionCall) and node.name.lower() == "istream" and not node.arguments and not node.of:
-            return Bound(nw.col(ROW) != OLD, t.BOOLEAN)
-        looking = self._events.looking
-        previous = None if looking is None else looking.previous(node, self._aggregates)
-        return previous or self._keys.get(node) or self._asked.special(node, self) or self._events.special(node)
-
-    def property(self, node: e.Name | e.Member) -> Bound | None:
-        """A property, or the key that is this property."""
-        made = self._events.property(node)
-        if made is not None:
-            for key, bound in self._keys.items():
-                if isinstance(key, e.Name | e.Member) and _same(self._events.property(key), made):
-                    return bound
-        return made
-
-    def aggregate(self, call: e.FunctionCall) -> Bound:
-        """An aggregate."""
-        return self._aggregates.aggregate(call)
-
-
 class _QueryPlanner:
     """The plan of one query, clause by clause."""
 
@@ -181,12 +151,12 @@ class _QueryPlanner:
         *views, view = query.stream.views
         term = replace(query.stream, views=tuple(views))
         stream, arrivals = self._source(term)
-        derived = DerivedView(view, _EventScope([stream]), views)
+        derived = DerivedView(view, EventScope([stream]), views)
         windows = self._kept(term, stream, arrivals) if derived.has_windows else self._forever(arrivals)
-        streams = [_WindowedStream(**vars(derived.stream), windowed=True)]
-        events = _EventScope(streams)
+        streams = [WindowedStream(**vars(derived.stream), windowed=True)]
+        events = EventScope(streams)
         aggregates, asked = PlannedAggregates(events), self._subqueries.asked()
-        scope = _DeliveredScope(events, aggregates, {}, asked)
+        scope = DeliveredScope(events, aggregates, {}, asked)
         items, order = self._items(scope, streams), self._order(scope, "un-aggregated", events)
         conditions = [
             bind_condition(each, scope, where).value
@@ -212,7 +182,7 @@ class _QueryPlanner:
                 (derived.keys,),
                 tuple(derived.aggregates.made),
                 old=self._gives_old(limited=limited),
-                content=True,
+                content=self._ledger.asks,
                 marks=limited,
                 snapshot=output.rate if snapshot and output is not None else None,
             )
@@ -232,14 +202,14 @@ class _QueryPlanner:
         streams, windows = self._windows()
         windowed = any(stream.windowed for stream in streams)
         looking = None if query.joins else LookingBack(windows, query.stream.views, StreamScope(streams))
-        events = _EventScope(streams, looking)
+        events = EventScope(streams, looking)
         condition = without(query.where, self._held)
         condition = with_bounds_as_said(condition) if query.joins and condition is not None else condition
         where = None if condition is None or asks(condition) else bind_condition(condition, events).value
         aggregates = PlannedAggregates(events)
         levels, keys = self._groups(aggregates, events)
         asked = self._subqueries.asked()
-        scope = _DeliveredScope(events, aggregates, keys, asked)
+        scope = DeliveredScope(events, aggregates, keys, asked, levels)
         kind = self._kind(keys, levels, events)
         items = self._items(scope, streams)
         having = None if query.having is None else bind_condition(query.having, scope, "'having'").value
@@ -340,7 +310,7 @@ class _QueryPlanner:
 
     # The streams
 
-    def _windows(self) -> tuple[list[_WindowedStream], StreamWindows]:
+    def _windows(self) -> tuple[list[WindowedStream], StreamWindows]:
         query = self._query
         for term in query.streams:
             if term.retain and len(term.views) < 2:
@@ -362,12 +332,12 @@ class _QueryPlanner:
                 raise unsupported(term, "streams of joins without a window", "Write one: #keepall, for instance.")
             else:
                 rows = self._kept(term, stream, node).memberships
-            made.append(JoinedStream(term, joined_columns(stream, number), rows))
+            made.append(JoinedStream(term, joined_columns(query, stream, number), rows))
         node, self._held = join_of(query, made)
         order = tuple((of_stream(PLACE, number), False) for number in range(len(made)))
         return [each.stream for each in made], StreamWindows(node, node, order=order)  # type: ignore[misc]
 
-    def _source(self, term: q.StreamTerm) -> tuple[_WindowedStream, Node]:
+    def _source(self, term: q.StreamTerm) -> tuple[WindowedStream, Node]:
         """A stream of the from clause, and its arrivals."""
         source, ledger = term.source, self._ledger
         if not isinstance(source, EventFilter):
@@ -379,15 +349,15 @@ class _QueryPlanner:
                 source, f"There is no type of events {source.type_name!r}.", source.type_name, known, known, "Known"
             )
         node = ledger.arrivals[source.type_name]
-        stream = _WindowedStream(term.alias, source.type_name, schema, windowed=bool(term.views))
+        stream = WindowedStream(term.alias, source.type_name, schema, windowed=bool(term.views))
         for each in source.filters:
             node = self._filtered(node, each, stream, "the filter")
         return stream, node
 
-    def _kept(self, term: q.StreamTerm, stream: _WindowedStream, node: Node) -> StreamWindows:
+    def _kept(self, term: q.StreamTerm, stream: WindowedStream, node: Node) -> StreamWindows:
         """The windows of a stream; without any its rows are there for ever."""
         if term.views:
-            events, ledger = _EventScope([stream]), self._ledger
+            events, ledger = EventScope([stream]), self._ledger
             return windowed(node, ledger.ticks, term.views, term.retain, events, deployed=ledger.clock)
         if self._query.where is not None and asks(self._query.where) and not self._query.joins:
             node = self._filtered(node, self._query.where, stream, "'where'")
@@ -398,14 +368,14 @@ class _QueryPlanner:
         every = DataWindow(node, FirstSpan(MAX_TIME - MIN_TIME + TICK, MIN_TIME))
         return StreamWindows(every, every)
 
-    def _filtered(self, node: Node, condition: e.Expression, stream: _WindowedStream, where: str) -> Node:
+    def _filtered(self, node: Node, condition: e.Expression, stream: WindowedStream, where: str) -> Node:
         """The arrivals for which a condition holds; sub-queries of a filter have not seen them yet."""
         asked = self._subqueries.asked(before=where == "the filter")
-        value = bind_condition(condition, _EventScope([stream], asked=asked), where).value
+        value = bind_condition(condition, EventScope([stream], asked=asked), where).value
         return selected(Filter(asked.over(node), value), node.schema.names)
 
     def _where_as_asked(
-        self, condition: e.Expression, scope: _DeliveredScope, kind: Kind, having: nw.Expr | None
+        self, condition: e.Expression, scope: DeliveredScope, kind: Kind, having: nw.Expr | None
     ) -> nw.Expr:
         """A condition that asks sub-queries again as a row leaves: it is one on what is delivered."""
         if kind != "un-aggregated":
@@ -485,7 +455,7 @@ class _QueryPlanner:
 
     # Columns
 
-    def _items(self, scope: _DeliveredScope, streams: Sequence[_WindowedStream]) -> list[tuple[str, Bound]]:
+    def _items(self, scope: DeliveredScope, streams: Sequence[WindowedStream]) -> list[tuple[str, Bound]]:
         made: list[tuple[str, Bound]] = []
         for item, name in zip(self._query.items, column_names(self._query.items), strict=True):
             node = item.expression
@@ -509,7 +479,7 @@ class _QueryPlanner:
             return replace(key, expression=named[key.expression.name])
         return key
 
-    def _order(self, scope: _DeliveredScope, kind: Kind, events: StreamScope) -> list[tuple[e.SortKey, Bound]]:
+    def _order(self, scope: DeliveredScope, kind: Kind, events: StreamScope) -> list[tuple[e.SortKey, Bound]]:
         keys = [self._meant(key) for key in self._query.order_by]
         # A row for all has no properties: by these it has no order.
         if kind == "row for all":
@@ -522,14 +492,14 @@ class _QueryPlanner:
         return output_rate(self._query.output, since=self._ledger.clock, conditions=self._fires)
 
     def _fires(self, condition: e.Expression) -> nw.Expr:
-        return bind_condition(condition, _CountScope(), "'output when'").value
+        return bind_condition(condition, CountScope(), "'output when'").value
 
     def _shown(
         self,
         node: Node,
         items: Sequence[tuple[str, Bound]],
         order: Sequence[tuple[e.SortKey, Bound]],
-        streams: Sequence[_WindowedStream],
+        streams: Sequence[WindowedStream],
         windows: StreamWindows,
     ) -> PlannedStatement:
         query = self._query
@@ -575,52 +545,6 @@ class _QueryPlanner:
         if isinstance(value, bool) or not isinstance(value, int):
             raise failure_at(node, f"A limit is a whole number, not {node}.")
         return value
-
-
-@dataclass(frozen=True)
-class _WindowedStream(BoundStream):
-    windowed: bool = False
-
-
-class _EventScope(StreamScope):
-    """Expressions about single events on turns, about those that came before them, and what sub-queries hold."""
-
-    def __init__(
-        self, streams: Sequence[BoundStream], looking: LookingBack | None = None, asked: Asked | None = None
-    ) -> None:
-        super().__init__(streams)
-        self.looking, self._asked = looking, asked
-
-    def special(self, node: e.Expression) -> Bound | None:
-        """What an earlier row has, or a sub-query."""
-        found = None if self.looking is None else self.looking.prior(node)
-        return found if found is not None or self._asked is None else self._asked.special(node, self)
-
-
-class _CountScope:
-    """What names stand for in a condition for output."""
-
-    def special(self, node: e.Expression) -> Bound | None:
-        """The counts, and the time of the last output."""
-        if isinstance(node, e.Name) and node.name in {*COUNTS, "last_output_timestamp"}:
-            return Bound(nw.col(node.name), t.LONG)
-        return None
-
-    def property(self, node: e.Name | e.Member) -> Bound | None:
-        """Nothing else has a name there."""
-        if isinstance(node, e.Member):
-            return None
-        known = [*COUNTS, "last_output_timestamp"]
-        raise unknown(node, f"There is no {node.name!r} in a condition for output.", node.name, known, known, "Known")
-
-    def aggregate(self, call: e.FunctionCall) -> Bound:
-        """There is none."""
-        raise failure_at(call, "There are no aggregates in a condition for output.")
-
-
-def _same(one: Bound | None, other: Bound) -> bool:
-    names = [None if each is None else bare_column(each.value) for each in (one, other)]
-    return names[0] is not None and names[0] == names[1]
 
 
 def _where(node: Node, condition: nw.Expr | None) -> Node:

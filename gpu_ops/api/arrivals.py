@@ -1,0 +1,502 @@
+"""The verbs of what happens at each arrival: windows on turns, and what they deliver. `gpu_ops.arrivals` begins."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, get_args
+
+import narwhals as nw
+import pyarrow as pa
+
+from gpu_ops.api.stream import Stream
+from gpu_ops.core.arguments import flag, whole, word
+from gpu_ops.core.own_errors import of_methods, own_errors
+from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK, Duration, Instant, instant, positive_ticks
+from gpu_ops.core.turns import CLOCK, DUE, PLACE, of_stream
+from gpu_ops.errors import ColumnError, PlanError, unknown_column
+from gpu_ops.errors import shown as said
+from gpu_ops.plan.aggregates import count
+from gpu_ops.plan.arguments import Names, names
+from gpu_ops.plan.arrivals import on_turns
+from gpu_ops.plan.clock_windows import (
+    Accumulated,
+    ClockBatches,
+    ClockedWindow,
+    ClockLengthBatches,
+    ClockSpan,
+    UntilTick,
+)
+from gpu_ops.plan.combinations import Combinable
+from gpu_ops.plan.data_windows import DataWindow, First, FirstSpan, Last
+from gpu_ops.plan.deliveries import Delivered
+from gpu_ops.plan.expressions import Expression, as_expression, bare_column, check_boolean, column_names
+from gpu_ops.plan.joins import named_keys
+from gpu_ops.plan.nodes import Filter, Node, Project, check_flat, extended, filter_condition, selected
+from gpu_ops.plan.per_delivery import RowKey
+from gpu_ops.plan.questions import Question, Shown, Which, aggregated_rows, refuse_lifetimes
+from gpu_ops.plan.rates import EveryPeriod, EveryRows, Rate
+from gpu_ops.plan.turn_joins import Further, TurnJoin, TurnJoinKind
+from gpu_ops.plan.window_kinds import DataWindowKind
+
+
+@own_errors
+def arrivals(
+    *streams: Stream, order: str | None = None, start: Instant | None = None, until: Instant | None = None
+) -> Any:
+    """Streams whose events come one after another: each arrival is a turn, and windows change with it (Esper).
+
+    Other windows of gpu_ops depend on events' times alone. These depend on the order in which events come, and on the
+    clock: before an event that starts later than the clock shows, the clock moves to its start, as a turn of its own.
+    What fell due since then happens in that turn. Events that start together come in the order of a column, those of
+    several streams in the order of the streams.
+
+    Args:
+        streams: One stream, or several whose windows are joined. Where events end plays no part.
+        order: A column of whole numbers or times that each stream has. Without it no two events of a stream may start
+            together.
+        start: What the clock shows first, as turn 0; by default a time before all others.
+        until: What it shows last, when all events have come.
+
+    Returns:
+        An `ArrivalStream`; of several streams a tuple of these, on the turns of one clock.
+
+    Raises:
+        ColumnError: A stream has no such column. When data is read: two events of a stream start together, and nothing
+            says which is first.
+        TimeError: (when data is read) An event starts before the clock.
+        PlanError: A stream is on Spark, where events have no order.
+
+    Examples:
+        >>> import gpu_ops as g
+        >>> import pyarrow as pa
+        >>> drawn = pa.table({"at": [0, 0, 4], "seq": [1, 2, 3], "account": ["a", "b", "a"], "amount": [5, 7, 1]})
+        >>> stream = g.arrivals(g.events(drawn, start="at", unit="s"), order="seq")
+        >>> totals = stream.last_span("10s").deliveries("account", by="account", total=g.sum("amount"))
+        >>> totals.collect().drop_columns(["start", "end"]).to_pylist()
+        [{'turn': 2, 'row': 'new', 'account': 'a', 'total': 5},
+         {'turn': 3, 'row': 'new', 'account': 'b', 'total': 7},
+         {'turn': 5, 'row': 'new', 'account': 'a', 'total': 6}]
+    """
+    if not streams or not all(isinstance(each, Stream) for each in streams):
+        raise PlanError("arrivals takes streams.", remedy="Make them first: g.arrivals(g.events(…), order=…).")
+    if order is not None and not isinstance(order, str):
+        raise PlanError(f"order is {said(order)}.", remedy='It is the name of a column: order="seq".')
+    called = {f"stream {at}" if len(streams) > 1 else "the stream": each for at, each in enumerate(streams, 1)}
+    for name, each in called.items():
+        for column in each.schema.names:
+            if column.startswith("@"):
+                raise ColumnError(f"No column of {name} begins with @.", column=column, remedy="Rename it.")
+    since = MIN_TIME if start is None else instant(start, name="start")
+    end = None if until is None else instant(until, name="until")
+    nodes = {name: each._node for name, each in called.items()}  # noqa: SLF001  (the frame of all verbs)
+    turns = on_turns(nodes, order=order, since=since, until=end)
+    made = tuple(
+        ArrivalStream(each, turns.ticks, start=None if start is None else since) for each in turns.arrivals.values()
+    )
+    return made if len(made) > 1 else made[0]
+
+
+@of_methods
+class _Delivering:
+    """Rows on turns.
+
+    Args:
+        rows: The rows: as they come, or while they are in a window.
+        ticks: The ticks.
+        start: What the clock shows first, if that was said.
+        key: The columns that the next window groups by.
+        in_batches: Whether rows enter together.
+    """
+
+    def __init__(
+        self, rows: Node, ticks: Node, *, start: int | None = None, key: tuple[str, ...] = (), in_batches: bool = False
+    ) -> None:
+        self._rows, self._ticks, self._start, self._key, self._in_batches = rows, ticks, start, key, in_batches
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the events."""
+        return pa.schema([each for each in self._rows.schema if not each.name.startswith("@")])
+
+    def deliveries(
+        self,
+        *columns: Expression,
+        by: Names = (),
+        where: Expression | None = None,
+        having: Expression | None = None,
+        shown: Shown = "new",
+        distinct: bool = False,
+        order_by: Names = (),
+        descending: bool | Sequence[bool] = False,
+        limit: int | None = None,
+        offset: int = 0,
+        **named: Any,
+    ) -> DeliveredStream:
+        """What a listener is handed at each turn at which rows enter or leave (Esper: a select clause).
+
+        | columns and aggregates | new rows of a turn | old rows |
+        |---|---|---|
+        | columns alone | one for each row that enters | one for each that leaves |
+        | aggregates alone | one, with the values after the turn | one, with those before it |
+        | both | one for each row that enters, with the values after the turn | one for each that leaves, likewise |
+        | ``by=``, and no other columns than these | one for each group that changed, with the values after the turn | one, with those before it |
+        | ``by=``, and other columns | one for each row that enters, with its group's values after the turn | one for each that leaves, likewise |
+
+        Args:
+            columns: Names, and expressions of each row by itself. Without any, and without aggregates, all columns.
+            by: The columns of groups.
+            where: A condition on rows: others are in the window, but neither delivered nor aggregated.
+            having: A condition on the columns of the answer.
+            shown: ``"new"``: the rows of the insert stream; ``"old"``: those of the remove stream; ``"both"``.
+            distinct: Whether equal rows of a delivery are one.
+            order_by: Columns of the answer by which each delivery is ordered; null is the least value.
+            descending: Whether the greatest come first; a bool, or one for each column.
+            limit: How many rows a delivery has at most.
+            offset: How many are left out before them.
+            named: Expressions and aggregates by their names: ``total=g.sum("amount")``.
+
+        Returns:
+            A stream of ``turn``, ``row`` (``"new"`` or ``"old"``), and the columns, which `DeliveredStream.output`
+            holds back. The lifetime of a row is the tick at which the clock showed its turn's time.
+
+        Raises:
+            ColumnError: A column is unknown, or a name is taken.
+            PlanError: An argument is no condition, or an aggregate reads lifetimes.
+
+        Examples:
+            >>> import gpu_ops as g
+            >>> import pyarrow as pa
+            >>> drawn = pa.table({"at": [0, 1, 2], "account": ["a", "b", "a"], "amount": [5, 7, 9]})
+            >>> last = g.arrivals(g.events(drawn, start="at", unit="s")).last(2)
+            >>> last.deliveries("amount", shown="both").collect().select(["turn", "row", "amount"]).to_pylist()[-2:]
+            [{'turn': 6, 'row': 'new', 'amount': 9}, {'turn': 6, 'row': 'old', 'amount': 5}]
+            >>> last.deliveries(total=g.sum("amount"), having=g.col("total") > 6).collect()["total"].to_pylist()
+            [12, 16]
+        """  # noqa: E501
+        word(shown, get_args(Shown), name="shown")
+        groups = names(by, where="by=")
+        for name in groups:
+            check_flat(self._rows.schema, name, "groups nothing")
+        rows = self._rows if where is None else Filter(self._rows, self._condition(where, "where="))
+        given = {_name_of(each): as_expression(each, where="deliveries") for each in columns}
+        if len(given) < len(columns):
+            raise ColumnError("Two columns have one name.", remedy="Name them: total=….")
+        for name in named:
+            if name in given:
+                raise ColumnError("Two columns have this name.", column=name, remedy="Give one of them another.")
+        if not columns and not named:
+            given = {name: nw.col(name) for name in self.schema.names}
+        plain = given | {
+            name: as_expression(each, where="deliveries")
+            for name, each in named.items()
+            if not isinstance(each, Combinable)
+        }
+        read = {name for each in plain.values() for name in self._read(each)}
+        rows, made, aggregates = aggregated_rows(
+            rows, {name: each for name, each in named.items() if isinstance(each, Combinable)}
+        )
+        if groups and read <= {*groups} and not aggregates:
+            aggregates = (Delivered(replace(count(), name="@value 0")),)  # groups are known by it
+        answer = {**given, **{name: plain[name] if name in plain else made[name] for name in named}}
+        return DeliveredStream(
+            Question(
+                rows,
+                self._ticks,
+                answer,
+                groups,
+                aggregates,
+                not read <= {*groups},
+                None if having is None else as_expression(having, where="having="),
+                shown,
+                flag(distinct, name="distinct"),
+                _order(order_by, descending, answer),
+                None if limit is None else whole(limit, name="limit", least=0),
+                whole(offset, name="offset", least=0),
+                self._in_batches,
+            ),
+            self._start,
+        )
+
+    def _read(self, expression: nw.Expr) -> list[str]:
+        """The columns that an expression of a row reads."""
+        refuse_lifetimes(expression)
+        return column_names(expression, self._rows.schema.names)
+
+    def _condition(self, given: Expression, where: str) -> nw.Expr:
+        condition = as_expression(given, where=where)
+        self._read(condition)
+        check_boolean(self._rows.schema, condition, where=where)
+        return condition
+
+
+@of_methods
+class ArrivalWindow(_Delivering):
+    """A window on turns: the rows that are in it, from turn to turn. Made by the verbs of an `ArrivalStream`."""
+
+    def __repr__(self) -> str:
+        return f"<ArrivalWindow {self._rows.describe()}>"
+
+    def join(
+        self, other: ArrivalWindow, *, on: Any = None, how: TurnJoinKind = "inner", suffix: str = "_right"
+    ) -> ArrivalWindow:
+        """Pairs of rows of two windows, while both are in (Esper: joins).
+
+        Outer joins do not retract: a row with nulls is new where it enters without a match, and old where it leaves
+        without one; no row says that a match has come or gone.
+
+        Args:
+            other: A window over another stream of the same `arrivals`.
+            on: The key columns: a name, several, or a mapping from left names to right ones. Null equals nothing.
+                Without it each row meets all others.
+            how: ``"inner"``, ``"left"``, ``"right"`` or ``"full"``.
+            suffix: Behind the name of a column of ``other`` that this window has too.
+
+        Raises:
+            ColumnError: A column is unknown, key types differ, or a name is taken with the suffix too.
+            PlanError: The windows are not of one `arrivals`.
+
+        Examples:
+            >>> import gpu_ops as g
+            >>> import pyarrow as pa
+            >>> asks = g.events(pa.table({"at": [0, 2], "item": ["a", "b"], "ask": [3, 4]}), start="at", unit="s")
+            >>> bids = g.events(pa.table({"at": [1, 3], "item": ["b", "b"], "bid": [2, 5]}), start="at", unit="s")
+            >>> one, two = g.arrivals(asks, bids)
+            >>> met = one.last(1).join(two.last(1), on="item").deliveries("item", "ask", "bid", shown="both").collect()
+            >>> [(row["turn"], row["row"], row["ask"], row["bid"]) for row in met.to_pylist()]
+            [(6, 'new', 4, 2), (8, 'new', 4, 5), (8, 'old', 4, 2)]
+        """
+        if getattr(other, "_ticks", None) is not self._ticks:
+            raise PlanError(
+                "The windows are not on the turns of one clock.",
+                remedy="Make both of one g.arrivals(one, other), and windows of these.",
+            )
+        mine, theirs = self.schema.names, other.schema.names
+        renamed = {name: f"{name}{suffix}" if name in mine else name for name in theirs}
+        for name in renamed.values():
+            if name in mine or list(renamed.values()).count(name) > 1:
+                raise ColumnError(
+                    "Both windows have a column of this name.", column=name, remedy="Give another suffix=."
+                )
+        keys = tuple((one, renamed[two]) for one, two in named_keys(on, self._rows, other._rows))
+        sides = (
+            _of_join(self._rows, {name: name for name in mine}, 0),
+            _of_join(other._rows, renamed, 1),
+        )
+        # A join makes rows after all that falls due at a tick: whatever is output then does not have them.
+        last = nw.lit(MAX_TIME).cast(nw.Datetime("us", "UTC")).alias(DUE)
+        made = extended(TurnJoin(sides, (Further(how, keys),)), [last])
+        return ArrivalWindow(made, self._ticks, start=self._start)
+
+
+@of_methods
+class ArrivalStream(_Delivering):
+    """Events as they come, each a turn. `gpu_ops.arrivals` makes it; its windows are those of a `Stream`, on turns.
+
+    Without a window rows enter and never leave: aggregates are over all that have come.
+    """
+
+    def __repr__(self) -> str:
+        return f"<ArrivalStream [{', '.join(self.schema.names)}]>"
+
+    # Which events
+
+    def filter(self, *conditions: Expression) -> ArrivalStream:
+        """The events for which all conditions hold. The others come too, and move the clock, but nobody sees them.
+
+        Examples:
+            >>> import gpu_ops as g
+            >>> import pyarrow as pa
+            >>> drawn = g.events(pa.table({"at": [0, 1, 2], "amount": [5, 700, 900]}), start="at", unit="s")
+            >>> g.arrivals(drawn).filter(g.col("amount") > 100).deliveries(n=g.count()).collect()["turn"].to_pylist()
+            [4, 6]
+        """
+        if not conditions:
+            raise PlanError("filter takes at least one condition.", remedy='Write .filter(g.col("price") > 0).')
+        condition = self._condition(filter_condition(conditions), "filter")
+        return self._over(Filter(self._rows, condition), self._key)
+
+    def by(self, *columns: str) -> ArrivalStream:
+        """Groups events: the next window is one for each combination of these columns (Esper: groupwin).
+
+        Examples:
+            >>> import gpu_ops as g
+            >>> import pyarrow as pa
+            >>> drawn = g.events(pa.table({"at": [0, 1, 2], "account": ["a", "b", "a"]}), start="at", unit="s")
+            >>> last = g.arrivals(drawn).by("account").last(1)
+            >>> last.deliveries("account", shown="old").collect()["account"].to_pylist()
+            ['a']
+        """
+        for name in columns:
+            check_flat(self._rows.schema, name, "is no key")
+        return self._over(self._rows, tuple(dict.fromkeys(columns)))
+
+    def _over(self, rows: Node, key: tuple[str, ...]) -> ArrivalStream:
+        return ArrivalStream(rows, self._ticks, start=self._start, key=key)
+
+    # Windows
+
+    def last(self, n: int) -> ArrivalWindow:
+        """The last n rows (Esper: length)."""
+        return self._window(Last(whole(n, name="n")))
+
+    def last_span(self, span: Duration) -> ArrivalWindow:
+        """Rows until the clock has gone on for a span since they came (Esper: time)."""
+        below = UntilTick(self._rows, self._ticks, CLOCK, _span(span, "span"))
+        return self._made(selected(below, [*self._rows.schema.names, DUE]))
+
+    def batches(self, n: int) -> ArrivalWindow:
+        """Batches of n rows: each enters whole, and leaves when the next one enters (Esper: length_batch)."""
+        return self._window(Last(whole(n, name="n"), n, partial=False), in_batches=True)
+
+    def time_batches(self, span: Duration, *, align: Instant | None = None) -> ArrivalWindow:
+        """The rows of each span, which enter at its end, and leave at the end of the next one (Esper: time_batch).
+
+        Args:
+            span: The length of a batch.
+            align: A point at which one begins; by default what the clock shows when the group's first row comes.
+        """
+        point = None if align is None else instant(align, name="align")
+        return self._window(ClockBatches(_span(span, "span"), point), in_batches=True)
+
+    def time_length_batches(self, span: Duration, n: int) -> ArrivalWindow:
+        """Batches that are whole with n rows, or a span after the one before (Esper: time_length_batch)."""
+        return self._window(ClockLengthBatches(_span(span, "span"), whole(n, name="n")), in_batches=True)
+
+    def session(self, gap: Duration) -> ArrivalWindow:
+        """Rows that leave together when none has come for a span (Esper: time_accum)."""
+        return self._window(Accumulated(_span(gap, "gap")))
+
+    def keep_all(self) -> ArrivalWindow:
+        """Rows for ever (Esper: keepall)."""
+        return self._window(_EVER)
+
+    def first(self, n: int) -> ArrivalWindow:
+        """The first n rows (Esper: firstlength)."""
+        return self._window(First(whole(n, name="n")))
+
+    def unique(self, *columns: str) -> ArrivalWindow:
+        """The last row of each combination of some columns (Esper: unique)."""
+        return self._window(Last(1), self._checked(columns))
+
+    def first_unique(self, *columns: str) -> ArrivalWindow:
+        """The first row of each combination of some columns (Esper: firstunique)."""
+        return self._window(First(1), self._checked(columns))
+
+    def _checked(self, columns: tuple[str, ...]) -> tuple[str, ...]:
+        if not columns:
+            raise PlanError("It needs the columns whose values are unique.", remedy='Write .unique("item").')
+        for name in columns:
+            check_flat(self._rows.schema, name, "is no key")
+        return columns
+
+    def _window(self, kind: DataWindowKind, within: tuple[str, ...] = (), *, in_batches: bool = False) -> ArrivalWindow:
+        group, columns = tuple(dict.fromkeys((*self._key, *within))), self._rows.schema.names
+        if not getattr(kind, "by_clock", False):
+            return self._made(DataWindow(self._rows, kind, group, (PLACE,)), in_batches=in_batches)
+        window = ClockedWindow(self._rows, kind, group, (PLACE,), ticks=self._ticks)
+        return self._made(selected(window, [*columns, DUE]), in_batches=in_batches)
+
+    def _made(self, rows: Node, *, in_batches: bool = False) -> ArrivalWindow:
+        return ArrivalWindow(rows, self._ticks, start=self._start, in_batches=in_batches)
+
+    def deliveries(self, *columns: Expression, **options: Any) -> DeliveredStream:
+        """As `ArrivalWindow.deliveries`, over all that has come."""
+        return self._made(DataWindow(self._rows, _EVER)).deliveries(*columns, **options)
+
+
+@of_methods
+class DeliveredStream(Stream):
+    """A stream of deliveries, which may be held back."""
+
+    def __init__(self, question: Question, start: int | None) -> None:
+        self._question, self._start = question, start
+        super().__init__(question.node)
+
+    def output(
+        self,
+        which: Which = "",
+        *,
+        every: int | Duration | None = None,
+        after: int | Duration | None = None,
+    ) -> Stream:
+        """Deliveries at a rate (Esper: output).
+
+        Time rates fire on a grid that begins when the first rows come, as the clock reaches each point of it; over
+        several points at once they fire once.
+
+        Args:
+            which: Which rows since the last time: ``""`` all, as they came; ``"last"``: the last new and the last old
+                one, of groups those of each group that changed; ``"all"``: of groups also the others' last rows;
+                ``"first"``: at once the first of each interval, of groups the first of each group; ``"snapshot"``: the
+                whole content of the window.
+            every: A number of rows that have entered, or left, or a span.
+            after: How many rows must have entered before any output, or how much time must have passed since ``start=``
+                of `arrivals`.
+
+        Raises:
+            PlanError: The rate makes no sense, or gpu_ops does not have it for this question.
+
+        Examples:
+            >>> import gpu_ops as g
+            >>> import pyarrow as pa
+            >>> seen = pa.table({"at": [0, 4, 5, 12], "taxi": ["a", "a", "b", "a"], "zone": [1, 2, 3, 4]})
+            >>> places = g.arrivals(g.events(seen, start="at", unit="s")).deliveries("taxi", "zone", by="taxi")
+            >>> places.output("first", every="10s").collect()["zone"].to_pylist()
+            [1, 3, 4]
+        """
+        word(which, get_args(Which), name="which")
+        if every is None and (after is None or which):
+            raise PlanError("output needs a rate.", remedy='Say every="1s", or every=100 rows.')
+        at: EveryRows | EveryPeriod | None = None
+        if every is not None:
+            at = EveryRows(every) if isinstance(every, int) else EveryPeriod(_span(every, "every"))
+        rate = Rate(at)
+        if isinstance(after, int):
+            rate = replace(rate, after_rows=whole(after, name="after", least=0))
+        elif after is not None:
+            if self._start is None:
+                raise PlanError(
+                    "Nothing says when the time before the first output begins.", remedy="Say g.arrivals(…, start=…)."
+                )
+            rate = replace(rate, after=_span(after, "after"), since=self._start)
+        return Stream(replace(self._question, rate=rate, which=which).node)
+
+
+_EVER = FirstSpan(MAX_TIME - MIN_TIME + TICK, MIN_TIME)
+
+
+def _span(given: Any, name: str) -> ClockSpan:
+    return ClockSpan(ticks=positive_ticks(given, name=name))
+
+
+def _name_of(given: Expression) -> str:
+    """What a column is called."""
+    expression = as_expression(given, where="deliveries")
+    bare = bare_column(expression)
+    if bare is not None:
+        return bare
+    last = expression._nodes[-1]  # noqa: SLF001
+    if last.name != "alias":
+        raise PlanError(f"deliveries has no name for {expression!r}.", remedy="Give it one: twice=g.col(…) * 2.")
+    return str(last.kwargs["name"])
+
+
+def _order(order_by: Names, descending: bool | Sequence[bool], answer: Mapping[str, Any]) -> tuple[RowKey, ...]:  # noqa: FBT001
+    columns = names(order_by, where="order_by=")
+    down = [descending] * len(columns) if isinstance(descending, bool) else list(descending)
+    if len(down) != len(columns):
+        raise PlanError(
+            f"descending says {len(down)} times what is said of {len(columns)} columns.", remedy="Give one for each."
+        )
+    for name in columns:
+        if name not in answer:
+            raise unknown_column(name, list(answer), what="answer")
+    return tuple(RowKey(name, flag(each, name="descending")) for name, each in zip(columns, down, strict=True))
+
+
+def _of_join(rows: Node, named: Mapping[str, str], number: int) -> Node:
+    """The rows of one side of a join, under names that the other has not."""
+    columns = [nw.col(name).alias(other) for name, other in named.items()]
+    special = [nw.col(name).alias(of_stream(name, number)) for name in (PLACE, CLOCK)]
+    return Project(rows, (*columns, *special), keep=False)
