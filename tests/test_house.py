@@ -40,3 +40,13 @@ def test_no_two_classes_of_the_package_share_a_name() -> None:
 
 def test_the_root_of_the_package_holds_at_most_five_modules() -> None:
     assert len(list(PACKAGE.glob("*.py"))) <= 5
+
+
+def test_the_harness_of_epl_reads_feeds_and_compares() -> None:
+    """What Esper's vectors ask is planned and computed by the package: the harness is small, and makes no plan."""
+    folder, support = TESTS / "conformance", TESTS / "support"
+    harness = [*folder.glob("epl*.py"), *folder.glob("esper*.py"), support / "epl_recorded.py"]
+    assert sum(len(path.read_text(encoding="utf-8").splitlines()) for path in harness) <= 250
+    imported = {name for path in [*harness, support / "epl_on_runtime.py"] for name in _imported(path)}
+    assert "gpu_ops.epl.runtime.Runtime" in imported
+    assert not {name for name in imported if name.startswith(("gpu_ops.plan", "gpu_ops.operators"))}

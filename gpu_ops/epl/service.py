@@ -93,7 +93,9 @@ class Service:
         """Send events, in their order: each is a turn. See `Runtime.send`."""
         table = table_of(rows, self._schema(type_name))
         # A table without columns has no rows, but events without properties are events.
-        count = len(table) if table.num_columns or not isinstance(rows, list) else len(rows)
+        count = len(table)
+        if not table.num_columns and isinstance(rows, list | Mapping):
+            count = len(rows) if isinstance(rows, list) else 1
         if not count:
             return SentDeliveries([])
         if at is None:

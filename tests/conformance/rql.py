@@ -12,8 +12,8 @@ from typing import Any
 from lark import Lark, Token, Transformer, UnexpectedInput, v_args
 from lark.exceptions import VisitError
 
-from tests.conformance.epl import Call, Case, Expression, Literal, Name, Operation, Ordered, Star
 from tests.conformance.rql_structure import AggregateCall, Alert, Inner, Part, Pick, Select, Sorted, Status, Table
+from tests.conformance.rql_tree import Call, Case, Expression, Literal, Name, Operation, Ordered, Star
 from tests.conformance.unsupported import UnsupportedError
 
 _GRAMMAR = r"""

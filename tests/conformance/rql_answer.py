@@ -12,13 +12,13 @@ import pyarrow as pa
 
 import gpu_ops as g
 from gpu_ops import Stream
-from tests.conformance.epl import Call, Expression, Name, Operation, Star, parts
-from tests.conformance.esper_script import instants
 from tests.conformance.rql_structure import Inner, Select, Sorted, Status, Table, conjuncts, inner_selects
+from tests.conformance.rql_tree import Call, Expression, Name, Operation, Star, parts
 from tests.conformance.rql_values import condition, value
 from tests.conformance.streamcruncher_script import Cycles
 from tests.conformance.streamcruncher_windows import Ask
 from tests.conformance.unsupported import UnsupportedError, aggregate
+from tests.support.ticks import instants
 
 CLOCK = "current_timestamp"
 ALERT = "$alert"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tests.conformance.epl import Expression, Operation, Ordered, parts
+from tests.conformance.rql_tree import Expression, Operation, Ordered, parts
 
 
 @dataclass(frozen=True)

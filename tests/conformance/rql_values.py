@@ -11,8 +11,8 @@ from typing import Any, Protocol
 import narwhals as nw
 
 import gpu_ops as g
-from tests.conformance.epl import Call, Case, Expression, Literal, Name, Operation
 from tests.conformance.rql_structure import Inner, Status
+from tests.conformance.rql_tree import Call, Case, Expression, Literal, Name, Operation
 from tests.conformance.unsupported import UnsupportedError
 
 

@@ -20,7 +20,7 @@ import traceback
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +34,7 @@ from gpu_ops.core.time import MAX_TIME  # noqa: E402
 from gpu_ops.devices import DEVICES  # noqa: E402
 from gpu_ops.plan.advance import AdvanceTime  # noqa: E402
 from gpu_ops.plan.nodes import Source  # noqa: E402
-from tests.conformance import arrivals, epl_runtime, queries, streamcruncher  # noqa: E402
+from tests.conformance import arrivals, epl, queries, streamcruncher  # noqa: E402
 from tests.conformance.unsupported import UnsupportedError  # noqa: E402
 from tests.conformance.vectors import Vector, difference, read, table  # noqa: E402
 from tests.support import join_reference, reference  # noqa: E402
@@ -50,11 +50,8 @@ QUERIES_OF_A_JOB = 32
 
 Ask = Callable[[g.Stream], pa.Table]
 """How a query is run."""
-Difference = Callable[[Mapping[str, Any], Ask], str | None]
+Difference = Callable[[Mapping[str, Any]], str | None]
 """What is wrong with the answers to what a line asks."""
-
-LISTENED: Mapping[str, Difference] = {"epl": epl_runtime.difference, "rql": streamcruncher.difference}
-"""Languages whose expected rows are what a listener is handed after each event and each turn of the clock."""
 
 
 @dataclass(frozen=True)
@@ -88,10 +85,15 @@ def local(vectors: Sequence[Vector], device: str, *, live: bool = False) -> Iter
     def ask(query: g.Stream) -> pa.Table:
         return pushed(query, device, in_time=True) if live else query.collect(device=device)
 
+    # Languages whose expected rows are what a listener is handed after each event and each turn of the clock.
+    languages: Mapping[str, Difference] = {
+        "epl": partial(epl.difference, device=device, together=live),
+        "rql": partial(streamcruncher.difference, ask=ask),
+    }
     for vector in vectors:
-        language = next((language for language in LISTENED if language in vector.line), None)
+        language = next((language for language in languages if language in vector.line), None)
         if language is not None:
-            yield listened(vector, LISTENED[language], ask)
+            yield listened(vector, languages[language])
             continue
         try:
             queries.check(vector)
@@ -109,10 +111,10 @@ def local(vectors: Sequence[Vector], device: str, *, live: bool = False) -> Iter
             yield Verdict(vector, "failed", wrong) if wrong else judged(vector, answer)
 
 
-def listened(vector: Vector, difference: Difference, ask: Ask) -> Verdict:
+def listened(vector: Vector, difference: Difference) -> Verdict:
     """Whether an engine's listeners would be handed the same: a vector of theirs asks several queries."""
     try:
-        wrong = difference(vector.line, ask)
+        wrong = difference(vector.line)
     except Exception as error:  # noqa: BLE001  (a failure of this one, and the others go on)
         return next(excused([vector], error))
     return Verdict(vector, "failed", wrong) if wrong else Verdict(vector, "passed")

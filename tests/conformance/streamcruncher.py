@@ -16,7 +16,6 @@ import pyarrow as pa
 
 import gpu_ops as g
 from gpu_ops import Stream
-from tests.conformance.esper_script import instants
 from tests.conformance.rql import parse
 from tests.conformance.rql_answer import ALERT, CLOCK, Answer, Scope, clock, stated, tables_of
 from tests.conformance.rql_structure import Inner, Part, Select, Status, Table, conjuncts
@@ -25,6 +24,7 @@ from tests.conformance.streamcruncher_alerts import fired
 from tests.conformance.streamcruncher_script import Cycle, Cycles, Script
 from tests.conformance.streamcruncher_windows import PLACE, TYPES, Ask, Fed, Window, number, window
 from tests.conformance.unsupported import UnsupportedError
+from tests.support.ticks import instants
 
 Batch = tuple[int, list[list[Any]]]
 """The time of a cycle, and its rows."""

@@ -20,11 +20,10 @@ import pyarrow as pa
 
 import gpu_ops as g
 from gpu_ops import Stream
-from tests.conformance.esper_script import instants
 from tests.conformance.rql_structure import AggregateCall, Part, Pick
 from tests.conformance.streamcruncher_script import Cycle, Cycles, Script
 from tests.conformance.unsupported import UnsupportedError
-from tests.support.ticks import us
+from tests.support.ticks import instants, us
 
 Ask = Callable[[Stream], pa.Table]
 """How a query is run."""

@@ -30,10 +30,11 @@ PASS_IN_FULL = {
         flush snapshot stateless stitch
     """,
     "esper": """
-        agg-filter-param agg-filtered agg-firstlastwindow agg-minmax agg-sorted aggregate-all boundary prevprior
-        q-aggregategrouped q-rollup q-rowperevent seed win-derived win-exttimed win-exttimedbatch win-first-last
-        win-groupwin win-keepall win-lengthbatch win-sort win-time win-timeaccum win-timelengthbatch win-timeorder
-        win-union win-unique
+        agg-filter-param agg-filtered agg-firstlastwindow agg-median-dev agg-minmax agg-sorted aggregate-all boundary
+        join-inner join-outer join-unidirectional out-aggregategrouped out-rowforall out-rowperevent out-rowpergroup
+        outputlimit-time prevprior q-aggregategrouped q-rowforall q-rowperevent seed sub-exists-in sub-unfiltered
+        win-derived win-exttimed win-exttimedbatch win-first-last win-groupwin win-keepall win-lengthbatch win-sort
+        win-time win-timeaccum win-timebatch win-timelengthbatch win-timeorder win-union
     """,
     "streamcruncher": """
         aggregate chain correlation delayed-matcher highest immediate-matcher join lowest partition prefilter schedule

@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gpu_ops as g
-from tests.conformance.esper_script import instants
 from tests.conformance.rql import parse
 from tests.conformance.rql_structure import Alert
 from tests.conformance.streamcruncher import Query, difference
@@ -22,6 +21,7 @@ from tests.conformance.streamcruncher_script import Script
 from tests.conformance.streamcruncher_windows import PLACE
 from tests.conformance.unsupported import UnsupportedError
 from tests.support.examples import examples
+from tests.support.ticks import instants
 
 SCHEMA = {"s": {"id": "long", "ts": "timestamp", "k": "string", "g": "int", "v": "int"}}
 KEYS = {"s": {"id": "id", "ts": "ts"}}

@@ -161,6 +161,13 @@ def test_a_listener_that_raises_stops_nothing_and_is_noted() -> None:
     assert [(name, str(error)) for name, error in runtime.errors] == [(statement.name, "not today")]
 
 
+def test_events_without_properties_are_events() -> None:
+    runtime = epl.Runtime({"Bell": {}})
+    runtime.deploy("select count(*) as n from Bell")
+    told = [*runtime.send("Bell", {}), *runtime.send("Bell", [{}, {}]), *runtime.send("Bell", [])]
+    assert [rows_of(each.new) for each in told] == [[{"n": 1}], [{"n": 2}], [{"n": 3}]]
+
+
 def test_times_of_events_are_checked_before_any_is_sent() -> None:
     """0 |- 5 ... 12 : the clock goes along; a time before it, too few times, and what is no time are named."""
     runtime = _bank()

@@ -28,7 +28,7 @@ def rows_of(table: pa.Table | None) -> Sequence[Mapping[str, Any]] | None:
 
 
 class RuntimeEngine:
-    """A runtime that takes events one by one.
+    """A runtime that takes events one by one, or several of them at once.
 
     Args:
         schema: The properties of each type of event.
@@ -52,9 +52,9 @@ class RuntimeEngine:
         """Take a statement away."""
         self.runtime.undeploy(name)
 
-    def send(self, type_name: str, row: Mapping[str, Any]) -> Sequence[RowsDelivered]:
-        """An event comes."""
-        return self._told(self.runtime.send(type_name, [row]))
+    def send(self, type_name: str, row: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> Sequence[RowsDelivered]:
+        """An event comes, or several."""
+        return self._told(self.runtime.send(type_name, row))
 
     def advance(self, now: int) -> Sequence[RowsDelivered]:
         """Set the clock."""

@@ -42,8 +42,8 @@ class Engine(Protocol):
     def undeploy(self, name: str) -> None:
         """Take a statement away."""
 
-    def send(self, type_name: str, row: Mapping[str, Any]) -> Sequence[Delivery]:
-        """An event comes."""
+    def send(self, type_name: str, row: Any) -> Sequence[Delivery]:
+        """An event comes, or several of them at once."""
 
     def advance(self, now: int) -> Sequence[Delivery]:
         """Set the clock."""
@@ -64,25 +64,43 @@ def recorded(path: Path) -> list[Case]:
         return [json.loads(line) for line in lines if line.strip()]
 
 
-def difference(case: Case, make: Callable[[Mapping[str, Any], int], Engine]) -> str | None:
+def difference(case: Case, make: Callable[[Mapping[str, Any], int], Engine], *, together: bool = False) -> str | None:
     """What is wrong with what an engine makes of a case; None if it is what was recorded.
 
     Args:
         case: The case.
         make: Makes an engine of types and the time of its clock.
+        together: Whether neighbouring events of a type are sent as one batch, where nothing is asked between them.
     """
     engine = make(case["schema"], case["deploy_at_ms"])
     engine.deploy(case["epl"])
-    wrong = _wrong(case, -1, (), engine)
-    for number, step in enumerate(case["script"]):
-        wrong = wrong or _wrong(case, number, _done(step, engine), engine)
+    wrong = _wrong(case, [-1], (), engine)
+    for numbers in _runs(case, together=together):
+        steps = [case["script"][number] for number in numbers]
+        wrong = wrong or _wrong(case, numbers, _done(steps, engine), engine)
     return wrong
 
 
-def _done(step: Mapping[str, Any], engine: Engine) -> Sequence[Delivery]:
-    match step:
-        case {"send": type_name, "event": event}:
-            return engine.send(type_name, {name: plain(value) for name, value in event.items()})
+def _runs(case: Case, *, together: bool) -> Iterator[list[int]]:
+    """The numbers of steps that are done at once."""
+    asked = {entry["after_step"] for entry in case["expected"] if "new" not in entry}
+    run: list[int] = []
+    for number, step in enumerate(case["script"]):
+        before = case["script"][run[-1]] if run else {}
+        goes_on = together and "send" in step and step["send"] == before.get("send") and run[-1] not in asked
+        if run and not goes_on:
+            yield run
+            run = []
+        run.append(number)
+    if run:
+        yield run
+
+
+def _done(steps: Sequence[Mapping[str, Any]], engine: Engine) -> Sequence[Delivery]:
+    match steps[0]:
+        case {"send": type_name}:
+            rows = [{name: plain(value) for name, value in step["event"].items()} for step in steps]
+            return engine.send(type_name, rows[0] if len(rows) == 1 else rows)
         case {"advance_to_ms": now}:
             return engine.advance(now)
         case {"advance_span_to_ms": now, **rest}:
@@ -92,15 +110,15 @@ def _done(step: Mapping[str, Any], engine: Engine) -> Sequence[Delivery]:
         case {"undeploy": names}:
             for name in names:
                 engine.undeploy(name)
-        case _:
+        case step:
             raise ValueError(f"no such step: {step}")
     return ()
 
 
-def _wrong(case: Case, number: int, deliveries: Sequence[Delivery], engine: Engine) -> str | None:
+def _wrong(case: Case, numbers: Sequence[int], deliveries: Sequence[Delivery], engine: Engine) -> str | None:
     """What listened statements deliver is recorded in full; of iterators there are samples."""
-    entries = [entry for entry in case["expected"] if entry["after_step"] == number]
-    in_any_order = case["any_order"]
+    entries = [entry for entry in case["expected"] if entry["after_step"] in numbers]
+    in_any_order, number = case["any_order"], numbers[-1]
     for name in case["listen"]:
         wanted = [(each["new"], each["old"]) for each in entries if each.get("statement") == name and "new" in each]
         found = [(each.new, each.old) for each in deliveries if each.statement == name]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 
 def us(span: Any) -> Any:
@@ -15,6 +17,11 @@ def us(span: Any) -> Any:
 def at_us(time: Any) -> Any:
     """The instant so many microseconds after 1970-01-01T00:00Z; what is no whole number stays as it is."""
     return np.datetime64(int(time), "us") if isinstance(time, int | np.integer) else time
+
+
+def instants(times: Sequence[int | None]) -> pa.Array:
+    """Whole numbers as timestamps, a microsecond each."""
+    return pa.array(times, pa.timestamp("us", "UTC"))
 
 
 def timed(given: dict[str, Any], *, spans: tuple[str, ...] = (), instants: tuple[str, ...] = ()) -> dict[str, Any]:

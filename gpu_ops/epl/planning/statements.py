@@ -33,7 +33,7 @@ from gpu_ops.epl.planning.scopes import CountScope, DeliveredScope, EventScope, 
 from gpu_ops.epl.planning.subqueries import Asked, Subqueries, asks
 from gpu_ops.epl.planning.windows import StreamWindows, windowed
 from gpu_ops.epl.statements import Statement
-from gpu_ops.plan.data_windows import DataWindow, FirstSpan
+from gpu_ops.plan.data_windows import DataWindow, FirstSpan, Last
 from gpu_ops.plan.deliveries import Delivered, Deliveries
 from gpu_ops.plan.expressions import bare_column
 from gpu_ops.plan.joins import Union
@@ -235,7 +235,7 @@ class _QueryPlanner:
         snapshot = output is not None and output.selection == "snapshot" and output.rate.every is not None
         touched = kind == "row per group" and self._outputs_touched(output, aggregates, windows, asked)
         limited = output is not None and not snapshot and not touched
-        is_iterable = self._ledger.asks and (windowed or by_group or self._keeps_last) and not momentary
+        is_iterable = self._ledger.asks and (windowed or by_group) and not momentary
         rows = windows.memberships if looking is None else looking.rows(windows.memberships)
         delivered = Deliveries(
             extended(_where(rows, where), read),
@@ -265,6 +265,8 @@ class _QueryPlanner:
                 posts=None,
             )
             node = Union((node, Filter(content, nw.col(ROW) == HELD)))
+        if self._keeps_last and not (windowed or by_group or momentary) and looking is not None and self._ledger.asks:
+            node = Union((node, self._last_event(delivered, aggregates, looking, where, read)))
         values = tuple(each.aggregate.name for each in made)
         if by_all := (kind == "aggregated and grouped" and output is not None and output.selection == "all"):
             for name in values:
@@ -277,6 +279,22 @@ class _QueryPlanner:
         by = tuple(names) if kind in {"row per group", "aggregated and grouped"} else ()
         node = self._had(node, output if limited else None, having, kind, by, values if by_all else ())
         return self._shown(node, items, order, streams, windows)
+
+    def _last_event(
+        self,
+        delivered: Deliveries,
+        aggregates: PlannedAggregates,
+        looking: LookingBack,
+        where: nw.Expr | None,
+        read: Sequence[nw.Expr],
+    ) -> Node:
+        """The content of a statement without a window that is iterable: its last event."""
+        if aggregates.made or (self._query.where is not None and where is None):
+            raise unsupported(self._query, "aggregates and sub-queries of the last event (IterableUnbound)")
+        rows = looking.rows(DataWindow(self._arrived, Last(1), (), (PLACE,)))
+        rows = extended(_where(rows, where), read)
+        content = replace(delivered, rows=rows, new=False, old=False, content=True, marks=False, snapshot=None)
+        return Filter(content, nw.col(ROW) == HELD)
 
     def _had(
         self,
