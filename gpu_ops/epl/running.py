@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, overload
@@ -178,6 +179,7 @@ class RunningStatement:
     kept: list[pa.Table] | None = None
     home: str = ""
     offset: int = 0
+    _keeping: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def schema(self) -> pa.Schema:
@@ -215,7 +217,8 @@ class RunningStatement:
 
         The first call begins to keep deliveries.
         """
-        kept, self.kept = self.kept, []
+        with self._keeping:
+            kept, self.kept = self.kept, []
         return pa.concat_tables(kept) if kept else self.kept_schema.empty_table()
 
     @property
@@ -292,7 +295,9 @@ class RunningStatement:
             return None
         named = self._named(made)
         if self.kept is not None:
-            self.kept.append(self._shown(named, kinds, places, at))
+            rows = self._shown(named, kinds, places, at)
+            with self._keeping:  # another thread may take what was kept before
+                self.kept.append(rows)
         sides = tuple(-1 if word is None else KINDS.index(word) for word in words)
         return DeliveredRows(self, named, kinds, places, at, (sides[0], sides[1]))
 
