@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, overload
@@ -13,7 +14,7 @@ import pyarrow.compute as pc
 from gpu_ops.core.time import TICK, TIME_TYPE
 from gpu_ops.core.turns import ASK, CLOCK, EMPTY, HELD, ORDER, PLACE, ROW, TURN
 from gpu_ops.devices import Device
-from gpu_ops.epl.planning.statements import PlannedStatement
+from gpu_ops.epl.planning.planned import PlannedStatement
 from gpu_ops.errors import PlanError, shown
 from gpu_ops.operators.deliveries.rows import KINDS
 from gpu_ops.operators.events import Events
@@ -178,6 +179,7 @@ class RunningStatement:
     kept: list[pa.Table] | None = None
     home: str = ""
     offset: int = 0
+    _keeping: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def schema(self) -> pa.Schema:
@@ -215,7 +217,8 @@ class RunningStatement:
 
         The first call begins to keep deliveries.
         """
-        kept, self.kept = self.kept, []
+        with self._keeping:
+            kept, self.kept = self.kept, []
         return pa.concat_tables(kept) if kept else self.kept_schema.empty_table()
 
     @property
@@ -228,6 +231,11 @@ class RunningStatement:
         return "\n".join(node.describe() for node in self.plan.node.walk())
 
     # Steps
+
+    @property
+    def device(self) -> Device:
+        """Where it computes."""
+        return self._device
 
     @property
     def nodes(self) -> list[RunningNode]:
@@ -252,7 +260,8 @@ class RunningStatement:
         moved, rows = ticks
         leaves: dict[Any, tuple[StepInput, int]] = {}
         placed = dict(arrived) if rows is None else {**arrived, moved: PlacedRows(rows.places, rows.table())}
-        for feed in (*feeds.values(), moved):
+        own = (self.plan.history, self.plan.before)
+        for feed in (*feeds.values(), moved, *(each for each in own if each is not None)):
             given = StepInput()
             if feed in placed:
                 frame = self._device.columns.from_arrow(placed[feed].rows)
@@ -292,7 +301,9 @@ class RunningStatement:
             return None
         named = self._named(made)
         if self.kept is not None:
-            self.kept.append(self._shown(named, kinds, places, at))
+            rows = self._shown(named, kinds, places, at)
+            with self._keeping:  # another thread may take what was kept before
+                self.kept.append(rows)
         sides = tuple(-1 if word is None else KINDS.index(word) for word in words)
         return DeliveredRows(self, named, kinds, places, at, (sides[0], sides[1]))
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from tests.fuzz.damage import INTEGERS, Drawn, packed
+from tests.fuzz.damage import INTEGERS, Drawn, damage_bytes, packed
 
 _CONTINUATION = b"\xff\xff\xff\xff"
 
@@ -158,7 +158,9 @@ def damage_framed(chance: random.Random, data: bytes) -> Drawn:
         made[one : one + size], made[other : other + size] = data[other : other + size], data[one : one + size]
         return f"{size} bytes of the buffers at {one} and {other} swapped", bytes(made)
     found = places(data)
-    return _damage_buffer(chance, data, found) if found else _damage_length(chance, data, counts)
+    if found:
+        return _damage_buffer(chance, data, found)
+    return _damage_length(chance, data, counts) if counts else damage_bytes(chance, data, [data])
 
 
 def _damage_length(chance: random.Random, data: bytes, counts: list[int]) -> Drawn:

@@ -17,6 +17,7 @@ from gpu_ops.epl.planning.aggregates import PlannedAggregates
 from gpu_ops.epl.planning.looking_back import LookingBack
 from gpu_ops.epl.planning.looking_in_joins import LookingInJoin
 from gpu_ops.epl.planning.subqueries import Asked
+from gpu_ops.epl.planning.variables import VariableColumns
 from gpu_ops.plan.expressions import bare_column
 from gpu_ops.plan.rates import COUNTS
 
@@ -37,12 +38,16 @@ class EventScope(StreamScope):
         looking: LookingBack | None = None,
         asked: Asked | None = None,
         in_join: LookingInJoin | None = None,
+        variables: VariableColumns | None = None,
     ) -> None:
         super().__init__(streams)
-        self.looking, self._asked, self.in_join = looking, asked, in_join
+        self.looking, self._asked, self.in_join, self._variables = looking, asked, in_join, variables
 
     def special(self, node: e.Expression) -> Bound | None:
-        """What an earlier row has, or a sub-query."""
+        """What an earlier row has, a variable, or a sub-query."""
+        variable = None if self._variables is None else self._variables.read(node)
+        if variable is not None:
+            return variable
         found = None if self.looking is None else self.looking.prior(node)
         found = found if self.in_join is None else self.in_join.priors.get(node)
         return found if found is not None or self._asked is None else self._asked.special(node, self)
