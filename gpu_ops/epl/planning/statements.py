@@ -245,7 +245,9 @@ class _QueryPlanner:
             node = rate.over(node, points, self._ledger.ticks, levels[0])
         if self._in_join is not None:
             if self._in_join.previous and (by_group or output is not None):
-                raise unsupported(query, "prev in joins beside aggregates alone or an output clause")
+                raise unsupported(
+                    next(iter(self._in_join.previous)), "prev of joins beside aggregates alone or outputs"
+                )
             node = self._in_join.over(node)
         node = asked.over(node)
         if reads((query.items, query.having, query.order_by)) or (windowed and reads(query.where)):
