@@ -280,7 +280,8 @@ class _QueryPlanner:
         node = extended(node, [had.fill_null(False).alias(_PASSES)])
         shows = {"istream": (NEW,), "rstream": (OLD,), "irstream": (NEW, OLD)}[self._selector]
         selection = output.selection
-        node = OutputRate(node, self._ledger.ticks, output.rate, selection, kind, by, values, shows, _PASSES)  # type: ignore[arg-type]
+        waits = bool(self._query.order_by) and (selection, kind) != ("last", "un-aggregated")
+        node = OutputRate(node, self._ledger.ticks, output.rate, selection, kind, by, values, shows, _PASSES, waits)  # type: ignore[arg-type]
         return node if having is None else Filter(node, (nw.col(ROW) != HELD) | nw.col(_PASSES))
 
     def _outputs_touched(
@@ -289,6 +290,10 @@ class _QueryPlanner:
         """Whether an output of groups is their values then: a row for each that was touched since the last one."""
         if output is None or output.selection != "last" or asked or self._query.having is not None:
             return False
+        if self._selector != "istream" and any(
+            getattr(each, "name", "") == "current_timestamp" for each in parts(self._query)
+        ):
+            return False  # an old row says when it was one
         is_plain = not windows.in_batches and windows.posts is None
         is_plain &= not any(term.unidirectional for term in self._query.streams)
         lives = {each.life for each in aggregates.made}
