@@ -115,7 +115,7 @@ class DeliveredScope:
             return key or made
         if self.of_groups == "refused":
             hint = "Group by it, or aggregate it: last(…)."
-            raise unsupported(node, f"{node} of groups in windows, with output rates or old rows", hint)
+            raise unsupported(node, f"{node} beside the keys of groups in windows, of outputs or of old rows", hint)
         value = last_of(self._aggregates, made, "ever")
         for at, level in enumerate(self._levels if len(self._levels) > 1 else ()):
             keys = [key for key, bound in self._keys.items() if bare_column(bound.value) in level]
