@@ -20,7 +20,7 @@ from tests.support.epl_interpreter import Interpreter
 from tests.support.epl_on_runtime import RuntimeEngine, rows_of
 from tests.support.epl_recorded import difference, recorded, same
 from tests.support.epl_scripts import NAME, SCHEMA, Advance, Scenario, Send, played, same_traces, scenarios
-from tests.support.examples import examples
+from tests.support.examples import by_default, examples
 
 _PASSED = 412
 """How many recorded cases pass. The others ask for what there is not, by name."""
@@ -46,7 +46,7 @@ def test_recorded_cases(conformance: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("device", ["cpu", "array"])
 @given(scenarios())
-@examples(20, derandomize=True)
+@by_default(150, derandomize=True)
 def test_a_runtime_delivers_what_the_interpreter_delivers(device: str, scenario: Scenario) -> None:
     try:
         found = played(scenario, RuntimeEngine(SCHEMA, device=device))
