@@ -12,6 +12,7 @@ from gpu_ops.plan.arguments import names
 from gpu_ops.plan.expressions import Expression, as_expression
 from gpu_ops.plan.joins import (
     AsOf,
+    AsofDirection,
     AsofHow,
     ClipBy,
     How,
@@ -142,6 +143,7 @@ class Joining(Verbs[Stream, Windowed, DataWindowed]):
         tolerance: Duration | None = None,
         how: AsofHow = "left",
         suffix: str = "_right",
+        direction: AsofDirection = "backward",
     ) -> Stream:
         """Each event with the last matching event of another stream that started at or before its start.
 
@@ -155,10 +157,13 @@ class Joining(Verbs[Stream, Windowed, DataWindowed]):
             tolerance: The longest time between the two starts.
             how: ``"left"`` keeps events without a match, with nulls; ``"inner"`` drops them.
             suffix: As in `join`.
+            direction: ``"forward"``: the first matching event that starts at its start or later. ``"nearest"``: that or
+                the last one by then, whichever starts nearer; the earlier one if both are as near (as in pandas'
+                ``merge_asof``). A running query then waits for what starts later; a ``tolerance`` bounds the wait.
 
         Raises:
             ColumnError: As `join`.
-            PlanError: As `join`; or the tolerance is not positive.
+            PlanError: As `join`; or the tolerance is not positive, or there is no such direction.
 
         Examples:
             >>> import gpu_ops as g
@@ -167,10 +172,14 @@ class Joining(Verbs[Stream, Windowed, DataWindowed]):
             >>> quotes = g.events(pa.table({"at": [1, 3, 7], "price": [10, 11, 12]}), start="at", unit="s")
             >>> trades.asof_join(quotes).collect()["price"].to_pylist()
             [11, 12]
+            >>> trades.asof_join(quotes, direction="forward").collect()["price"].to_pylist()
+            [11, None]
+            >>> quotes.asof_join(trades, direction="nearest").collect()["n"].to_pylist()
+            [1, 1, 2]
         """
         left, right, keys = self._beside(other, on)
         limit = None if tolerance is None else positive_ticks(tolerance, name="tolerance")
-        return self._with(AsOf(left, right, keys, how, limit, suffix))
+        return self._with(AsOf(left, right, keys, how, limit, suffix, direction))
 
     def distinct(self, *columns: str) -> Stream:
         """The times at which each combination of these columns exists: one event for each longest stretch.

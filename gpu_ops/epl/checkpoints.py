@@ -24,6 +24,7 @@ from gpu_ops.engines.live.restoring import check_plan, check_rows, ours, restore
 from gpu_ops.epl.deployments import Deployments
 from gpu_ops.epl.parsing import parse
 from gpu_ops.epl.placed_error import shown_in
+from gpu_ops.epl.planning.variables import KnownVariable
 from gpu_ops.epl.running import RunningStatement
 from gpu_ops.epl.service import Service, Turns
 from gpu_ops.errors import ColumnError, QueryFailedError, SourceError, TextError
@@ -52,10 +53,12 @@ _RUNTIME = Object(
         "irstream": TRUTH,
         "statements": Many(_STATEMENT),
         "expressions": Many(TEXT),
+        "constants": Many(TEXT),
     },
     others=ANY,
 )
 _TYPE = "type/"
+_VARIABLES = "variables"
 
 
 @dataclass(frozen=True)
@@ -93,8 +96,11 @@ def write_runtime(
         "count": deployments.count,
         "irstream": deployments.irstream,
         "statements": list(map(_facts, statements)),
+        "constants": [name for name, each in deployments.variables.known.items() if each.constant],
         "expressions": [f"create {each.declaration}" for each in deployments.declared.values()],
     }
+    if deployments.variables.known:
+        tables[_VARIABLES] = deployments.variables.table([*deployments.variables.known])
     write_checkpoint(path, facts, tables, keep=keep)
 
 
@@ -149,12 +155,23 @@ def read_runtime(path: Path, bounds: Bounds, deployments: Deployments) -> Runtim
             for name, table in tables.items():
                 if name.startswith(_TYPE):
                     deployments.add_type(name.removeprefix(_TYPE), table.schema)
+            if _VARIABLES in tables:
+                _restore_variables(path, tables[_VARIABLES], facts["constants"], deployments)
             for text in facts["expressions"]:
                 deployments.create(text)
         made = [_restored(path, each, deployments) for each in facts["statements"]]
         deployments.count = facts["count"]
         _restore_states(path, facts, tables, made, trusted=bounds.trust)
     return RuntimeFacts(facts["clock"], facts["system"], facts["turn"], facts["isolated"])
+
+
+def _restore_variables(path: Path, table: pa.Table, constants: list[str], deployments: Deployments) -> None:
+    """The variables with their values."""
+    if len(table) != 1:
+        raise SourceError(f"The checkpoint {path} is damaged: its variables have {len(table)} values.", remedy=OLDER)
+    for each in table.schema:
+        value = table[each.name][0].as_py()
+        deployments.variables.known[each.name] = KnownVariable(each.type, value, each.name in constants)
 
 
 def _restored(path: Path, facts: Mapping[str, Any], deployments: Deployments) -> RunningStatement:
@@ -180,7 +197,9 @@ def _restore_states(
     trusted: bool,
 ) -> None:
     kept = {f"kept {number}" for number in range(len(statements))}
-    state = {name: table for name, table in tables.items() if not name.startswith(_TYPE) and name not in kept}
+    state = {
+        name: table for name, table in tables.items() if not name.startswith(_TYPE) and name not in {*kept, _VARIABLES}
+    }
     prefixes = [prefix for number, each in enumerate(statements) for prefix in _prefixes(number, each)]
     parts = split(path, state, prefixes)
     for number, (statement, said) in enumerate(zip(statements, facts["statements"], strict=True)):

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
 
 from gpu_ops.core.time import TICK, TIME_TYPE
 from gpu_ops.core.turns import CLOCK, LEVEL, PLACE, TURN
 from gpu_ops.engines.local.placing import place
-from gpu_ops.epl.binding.types import common_type, event_type, type_name
+from gpu_ops.epl.binding.expressions import constant
+from gpu_ops.epl.binding.types import NULL, common_type, event_type, type_name, type_of
 from gpu_ops.epl.inlining import DeclaredExpression, inlined
 from gpu_ops.epl.parsing import parse
 from gpu_ops.epl.placed_error import HasPlace, failure_at, shown_in, unsupported
-from gpu_ops.epl.planning.statements import Ledger, PlannedStatement, planned
+from gpu_ops.epl.planning.planned import Ledger, PlannedStatement
+from gpu_ops.epl.planning.statements import planned
+from gpu_ops.epl.planning.variables import KnownVariable, VariableNames
 from gpu_ops.epl.queries import Query
 from gpu_ops.epl.running import TICKS, RunningStatement
-from gpu_ops.epl.statements import CreateExpression, CreateSchema, Statement
+from gpu_ops.epl.statements import CreateExpression, CreateSchema, CreateVariable, Statement
+from gpu_ops.epl.variables import Variables, typed
 from gpu_ops.errors import ColumnError, PlanError
 from gpu_ops.operators.runtime.steps import running
 from gpu_ops.plan.nodes import Feed
@@ -41,6 +47,7 @@ class Deployments:
         depths: How many statements are between what is sent and events of a type, at most.
         ticks: The leaf of ticks.
         declared: The expressions that texts create.
+        variables: The variables.
         statements: The statements, by their names.
         count: How many were deployed so far.
         irstream: Whether a statement that says nothing of it gives old rows too.
@@ -54,6 +61,7 @@ class Deployments:
         self.ticks = Feed(TICKS, (), TICK)
         self.statements: dict[str, RunningStatement] = {}
         self.declared: dict[str, DeclaredExpression] = {}
+        self.variables = Variables()
         self.listeners: list[StateListener] = []
         self.count = 0
         self.irstream, self._device, self._errors, self._asks = irstream, device, errors, asks
@@ -84,7 +92,7 @@ class Deployments:
             begin: Has a statement begin.
         """
         before = self.types.copy(), self.feeds.copy(), self.depths.copy(), self.statements.copy(), self.count
-        declared = self.declared.copy()
+        declared, variables = self.declared.copy(), self.variables.known.copy()
         try:
             statements = parse(text)
             with shown_in(text):
@@ -95,7 +103,7 @@ class Deployments:
                 ]
         except BaseException:
             self.types, self.feeds, self.depths, self.statements, self.count = before
-            self.declared = declared
+            self.declared, self.variables.known = declared, variables
             raise
         for each in made:
             self.tell(each, "deployed")
@@ -129,6 +137,8 @@ class Deployments:
         match statement.body:
             case CreateSchema() as schema:
                 self._add_schema(schema)
+            case CreateVariable() as variable:
+                self._add_variable(variable)
             case CreateExpression(declaration):
                 if declaration.name in self.declared:
                     raise failure_at(
@@ -163,6 +173,44 @@ class Deployments:
                 schema, f"There is another type of events {schema.name!r} already.", "Give this one another name."
             )
 
+    def _add_variable(self, node: CreateVariable) -> None:
+        """Have a variable."""
+        name, known = node.name, self.variables.known
+        if name in known:
+            raise failure_at(node, f"There is a variable {name!r} already.", "Give this one another name.")
+        dtype = type_of(str(node.type))
+        if dtype is None or dtype == NULL:
+            raise unsupported(node.type, f"variables of type {node.type}", "Write int, double or string, for instance.")
+        value = None
+        if node.value is not None:
+            given = constant(VariableNames(known, {}).as_now(node.value))
+            try:
+                value = typed(name, given, dtype)
+            except ColumnError:
+                raise failure_at(node.value, f"'{node.value}' is no {type_name(dtype)}.", "Cast it.") from None
+        known[name] = KnownVariable(dtype, value, node.constant)
+
+    def set_variable(self, name: str, value: Any) -> None:
+        """Give a variable a value.
+
+        Raises:
+            PlanError: There is none, it is a constant, or a statement has read it once and for all.
+            ColumnError: The value is of another type.
+        """
+        for each in self.statements.values():
+            if name in each.plan.variables.frozen:
+                raise PlanError(_read_once(name, each.name), remedy="Undeploy that statement first.")
+        self.variables.set(name, value)
+
+    def _keep_apart(self, node: Statement, name: str, plan: PlannedStatement) -> None:
+        """Refuse that one statement sets what another has read once and for all."""
+        others = [(each.name, each.plan) for each in self.statements.values()]
+        pairs = [(name, plan, each) for _, each in others] + [(other, each, plan) for other, each in others]
+        for reader, read, setter in pairs:
+            both = set(read.variables.frozen) & set(() if setter.setting is None else setter.setting.names)
+            if both:
+                raise failure_at(node, _read_once(min(both), reader), construct="changes of such a variable")
+
     def _add_type_at(self, node: HasPlace, name: str, schema: pa.Schema) -> None:
         """Have a type of events that a text asks for."""
         twice = [each for at, each in enumerate(schema.names) if each in schema.names[:at]]
@@ -180,7 +228,9 @@ class Deployments:
         name = statement.name or f"statement {self.count}"
         if name in self.statements:
             raise failure_at(statement, f"There is a statement {name!r} already.", "Give it another name.")
-        made = self.add(name, statement, self.planned(statement, clock), clock)
+        plan = self.planned(statement, clock)
+        self._keep_apart(statement, name, plan)
+        made = self.add(name, statement, plan, clock)
         begin(made)
         return made
 
@@ -190,7 +240,12 @@ class Deployments:
         Raises:
             PlacedError: As `gpu_ops.epl.planning.statements.planned`; or it cannot insert what it says.
         """
-        return planned(statement, Ledger(self.types, self.feeds, self.ticks, clock, self.irstream, self._asks))
+        known = self.variables.known
+        if not self._asks:
+            # Over data at rest nobody sets them.
+            known = {name: replace(each, constant=True) for name, each in known.items()}
+        ledger = Ledger(self.types, self.feeds, self.ticks, clock, self.irstream, self._asks, known)
+        return planned(statement, ledger)
 
     def add(self, name: str, statement: Statement, plan: PlannedStatement, clock: int) -> RunningStatement:
         """Have a statement of some name, whose plan is known."""
@@ -245,3 +300,10 @@ class Deployments:
                     types = f"{type_name(there)}, and what is inserted of type {type_name(each.type)}"
                     raise failure_at(query.insert, f"{target}.{each.name} is of type {types}.", "Cast it.")
         return target, names
+
+
+def _read_once(name: str, reader: str) -> str:
+    return (
+        f"The statement {reader!r} has read the variable {name!r} once, where gpu_ops sees no changes: in aggregates, "
+        "groups, joins, sub-queries, windows, limits and rates."
+    )

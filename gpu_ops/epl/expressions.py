@@ -91,6 +91,16 @@ class Name(Expression):
 
 
 @dataclass(frozen=True)
+class Variable(Expression):
+    """A variable that may change. No text parses to it: a name becomes it where a statement is planned."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return ticked(self.name)
+
+
+@dataclass(frozen=True)
 class Member(Expression):
     """`of.name`."""
 

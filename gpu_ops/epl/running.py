@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from gpu_ops.core.time import TICK, TIME_TYPE
 from gpu_ops.core.turns import ASK, CLOCK, EMPTY, HELD, ORDER, PLACE, ROW, TURN
 from gpu_ops.devices import Device
-from gpu_ops.epl.planning.statements import PlannedStatement
+from gpu_ops.epl.planning.planned import PlannedStatement
 from gpu_ops.errors import PlanError, shown
 from gpu_ops.operators.deliveries.rows import KINDS
 from gpu_ops.operators.events import Events
@@ -233,6 +233,11 @@ class RunningStatement:
     # Steps
 
     @property
+    def device(self) -> Device:
+        """Where it computes."""
+        return self._device
+
+    @property
     def nodes(self) -> list[RunningNode]:
         """What runs, each node after those that it reads."""
         return self._running.walk()
@@ -255,7 +260,8 @@ class RunningStatement:
         moved, rows = ticks
         leaves: dict[Any, tuple[StepInput, int]] = {}
         placed = dict(arrived) if rows is None else {**arrived, moved: PlacedRows(rows.places, rows.table())}
-        for feed in (*feeds.values(), moved):
+        own = (self.plan.history, self.plan.before)
+        for feed in (*feeds.values(), moved, *(each for each in own if each is not None)):
             given = StepInput()
             if feed in placed:
                 frame = self._device.columns.from_arrow(placed[feed].rows)

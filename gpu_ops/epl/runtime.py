@@ -21,6 +21,7 @@ from gpu_ops.epl.running import RunningStatement, SentDeliveries
 from gpu_ops.epl.sent_rows import milliseconds, system_time
 from gpu_ops.epl.service import Service, Turns
 from gpu_ops.epl.timer import Timer
+from gpu_ops.epl.variables import VariableValues
 from gpu_ops.errors import PlanError, shown
 
 
@@ -91,6 +92,34 @@ class Runtime(ServiceCalls):
         """Take a statement away."""
         with self._lock:
             self._deployments.undeploy(name)
+
+    @property
+    def variables(self) -> VariableValues:
+        """The variables that texts have created, by their names: their values now, as Python has them.
+
+        A value that is set here stands from the next turn on.
+
+        Examples:
+            >>> from gpu_ops import epl
+            >>> runtime = epl.Runtime({"Withdrawal": {"amount": "int"}})
+            >>> (large,) = runtime.deploy(
+            ...     "create variable int least = 5; select amount from Withdrawal(amount >= least)"
+            ... )
+            >>> large.listen(lambda new, old, statement: print(new.to_pylist()))
+            >>> _ = runtime.send("Withdrawal", {"amount": 4})
+            >>> runtime.variables["least"] = 4
+            >>> _ = runtime.send("Withdrawal", {"amount": 4})
+            [{'amount': 4}]
+            >>> runtime.variables["least"] = "much"
+            Traceback (most recent call last):
+            gpu_ops.errors.ColumnError: 'much' is no int. [column 'least'] Give the variable a value of its type.
+        """
+
+        def give(name: str, value: Any) -> None:
+            with self._lock:
+                self._deployments.set_variable(name, value)
+
+        return VariableValues(self._deployments.variables, give)
 
     def listen_states(self, listener: StateListener) -> None:
         """Have a function called when statements come and go. If it raises, that is noted in `errors`.

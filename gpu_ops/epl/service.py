@@ -15,6 +15,7 @@ from gpu_ops.core.arguments import whole
 from gpu_ops.core.time import TIME_TYPE
 from gpu_ops.core.turns import CLOCK, LEVEL, PLACE, TURN
 from gpu_ops.epl.deployments import Deployments
+from gpu_ops.epl.order import Order, SomeTurns, order_of
 from gpu_ops.epl.running import DeliveredRows, PlacedRows, RunningStatement, SentDeliveries, TickRows
 from gpu_ops.epl.sent_rows import arrival_times, milliseconds, system_time, table_of, timed_rows
 from gpu_ops.errors import PlanError, QueryFailedError
@@ -62,6 +63,7 @@ class Service:
     ) -> None:
         self._deployments, self._turns = deployments, turns
         self.clock, self.name, self.system = clock, name, system
+        self._order = Order((), ())
 
     @property
     def statements(self) -> tuple[RunningStatement, ...]:
@@ -75,19 +77,30 @@ class Service:
     def _begin(self, statement: RunningStatement) -> None:
         """Show a statement the clock."""
         statement.home = self.name
-        self._stepped(statement, {}, self._ticked(np.array([self.clock])))
+        self._stepped(statement, {}, self._ticked(np.array([self.clock])), self._turns.next * TURN)
 
     # Turns
 
     def _stepped(
-        self, statement: RunningStatement, arrived: Mapping[Feed, PlacedRows], ticks: TickRows | None
+        self, statement: RunningStatement, arrived: Mapping[Feed, PlacedRows], ticks: TickRows | None, cti: int
     ) -> pa.Table:
-        """What a statement makes of some turns. Nothing else steps statements."""
+        """What a statement makes of some turns, up to a place. Nothing else steps statements."""
         if statement.offset:
             arrived = {feed: _ahead(rows, statement.offset) for feed, rows in arrived.items()}
             ticks = None if ticks is None else replace(ticks, clocks=ticks.clocks + statement.offset)
-        deployments = self._deployments
-        return statement.step(arrived, (deployments.ticks, ticks), deployments.feeds, self._turns.next * TURN)
+        deployments, plan = self._deployments, statement.plan
+        variables = deployments.variables
+        number = -1
+        if plan.history is not None or plan.setting is not None:
+            number = [*deployments.statements].index(statement.name)
+        for feed, at in ((plan.history, number), (plan.before, -1)):
+            if feed is not None:
+                begin = min(each.places[0] for each in (*arrived.values(), *(() if ticks is None else (ticks,))))
+                arrived = {**arrived, feed: variables.history(plan.variables.changing, at, int(begin))}
+        made = statement.step(arrived, (deployments.ticks, ticks), deployments.feeds, cti)
+        if plan.setting is not None:
+            made = variables.changed(number, plan.setting, made, statement.device)
+        return made
 
     def send(self, type_name: str, rows: Any, *, at: Any = None) -> SentDeliveries:
         """Send events, in their order: each is a turn. See `Runtime.send`."""
@@ -206,15 +219,33 @@ class Service:
             ticks: The moves of the clock.
             before: What the clock showed before them.
         """
-        found: list[tuple[int, DeliveredRows]] = []
-        inserted: dict[str, list[PlacedRows]] = {}
-        ordered = sorted(
-            enumerate(self._deployments.statements.values()),
-            key=lambda pair: max(self._deployments.depths[name] for name in pair[1].plan.reads),
+        deployments = self._deployments
+        numbered = tuple(
+            (at, each) for at, each in enumerate(deployments.statements.values()) if each.home == self.name
         )
+        if self._order.of != numbered:
+            self._order = order_of(numbered, deployments.depths)
+        found: list[tuple[int, DeliveredRows]] = []
         failures: list[RunningStatement] = []
-        for number, statement in ordered:
-            if statement.failed is not None or statement.home != self.name:
+        for piece in SomeTurns(arrived, ticks, before, self._turns.next * TURN).pieces(self._order.cuts):
+            self._taken(piece, found, failures)
+            deployments.variables.settle()
+        sent = SentDeliveries(found)
+        sent.tell()
+        for each in failures:
+            deployments.tell(each, "failed")
+        if failures and failures[0].failed is not None:
+            raise failures[0].failed
+        return sent
+
+    def _taken(
+        self, turns: SomeTurns, found: list[tuple[int, DeliveredRows]], failures: list[RunningStatement]
+    ) -> None:
+        """Have the statements take some turns: what they deliver is added to what is found."""
+        arrived, ticks, before = turns.arrived, turns.ticks, turns.before
+        inserted: dict[str, list[PlacedRows]] = {}
+        for number, statement in self._order.statements:
+            if statement.failed is not None:
                 continue
             try:
                 for name in statement.plan.reads:
@@ -225,7 +256,7 @@ class Service:
                 }
                 if ticks is None and not mine:
                     continue
-                made = self._stepped(statement, mine, ticks)
+                made = self._stepped(statement, mine, ticks, turns.until)
                 if statement.target and len(made):
                     inserted.setdefault(statement.target, []).append(statement.inserted(made))
                 delivered = statement.delivered(made)
@@ -236,13 +267,6 @@ class Service:
                 continue
             if delivered is not None:
                 found.append((number, delivered))
-        sent = SentDeliveries(found)
-        sent.tell()
-        for each in failures:
-            self._deployments.tell(each, "failed")
-        if failures and failures[0].failed is not None:
-            raise failures[0].failed
-        return sent
 
     def _merged(
         self, name: str, parts: Sequence[PlacedRows], sent: PlacedRows | None, ticks: TickRows | None, before: int
@@ -283,8 +307,10 @@ class Service:
             raise QueryFailedError(
                 f"The statement {name!r} has failed.", remedy="Undeploy it, and deploy it again."
             ) from statement.failed
+        if statement.plan.setting is not None:
+            return self._deployments.variables.table(statement.plan.setting.names)
         asked = self._ticked(np.array([self.clock]), ask=True)
-        return statement.held(self._stepped(statement, {}, asked))
+        return statement.held(self._stepped(statement, {}, asked, self._turns.next * TURN))
 
 
 def _ahead(rows: PlacedRows, offset: int) -> PlacedRows:

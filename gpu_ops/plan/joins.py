@@ -23,6 +23,7 @@ from gpu_ops.plan.windows import Snapshot, WindowAggregate, named_aggregates
 
 How = Literal["inner", "left", "right", "full", "semi", "anti"]
 AsofHow = Literal["left", "inner"]
+AsofDirection = Literal["backward", "forward", "nearest"]
 Strategy = Literal["auto", "kernel", "sql"]
 
 On = tuple[tuple[str, str], ...]
@@ -257,14 +258,20 @@ class ClipBy(Binary):
 
 @dataclass(frozen=True, eq=False)
 class AsOf(Binary):
-    """Each left event with the last matching right event that started at or before it."""
+    """Each left event with a matching right event that starts near it.
+
+    That is the last one that started at or before it (``backward``), the first one that starts then or later
+    (``forward``), or the nearer one of both (``nearest``), which is the earlier one if both are as near.
+    """
 
     how: AsofHow
     tolerance: int | None = None
     suffix: str = "_right"
+    direction: AsofDirection = "backward"
 
     def __post_init__(self) -> None:
         word(self.how, get_args(AsofHow), name="how")
+        word(self.direction, get_args(AsofDirection), name="direction")
         _ = self.schema
 
     @cached_property
@@ -291,7 +298,14 @@ class AsOf(Binary):
 
     def describe(self) -> str:
         tolerance = "" if self.tolerance is None else f" tolerance={format_span(self.tolerance)}"
-        return f"AsOf {self.how}{self._shown_on}{tolerance}"
+        direction = "" if self.direction == "backward" else f" {self.direction}"
+        return f"AsOf {self.how}{direction}{self._shown_on}{tolerance}"
+
+    @property
+    def time_rule(self) -> str:
+        if self.direction == "backward":
+            return super().time_rule
+        return "the older CTI of both inputs leaves, or the oldest left start whose match is not known"
 
 
 @dataclass(frozen=True, eq=False)

@@ -140,6 +140,9 @@ class OutputRate(Node):
         values: The columns with a group's values, of an aggregated and grouped query with ``"all"``.
         shows: Which of new and old rows are shown.
         passes: The column of bools that says which rows pass `having`; None if all do.
+        waits: Whether all that is selected is evaluated at the output (Esper: where the output has an order), as it is
+            without a selection, of un-aggregated rows, and of the current row of groups: ``@clock`` says which time
+            that is.
 
     Raises:
         ColumnError: A column is unknown or of the wrong type.
@@ -155,6 +158,7 @@ class OutputRate(Node):
     values: tuple[str, ...] = ()
     shows: tuple[str, ...] = (NEW,)
     passes: str | None = None
+    waits: bool = False
 
     def __post_init__(self) -> None:
         for name in (ROW, ORDER, ENTERED, LEFT, *self.group):

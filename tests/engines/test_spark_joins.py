@@ -47,6 +47,8 @@ VERBS: dict[str, PairQuery] = {
     "asof k": lambda a, b: a.asof_join(b, on="k"),
     "asof k, inner": lambda a, b: a.asof_join(b, on="k", how="inner", tolerance="9us"),
     "asof": lambda a, b: a.asof_join(b, tolerance="1us"),
+    "asof, forward": lambda a, b: a.asof_join(b, direction="forward", tolerance="9us"),
+    "asof k, nearest": lambda a, b: a.asof_join(b, on="k", direction="nearest"),
     "itself": lambda a, _: a.join(a, on="k"),
     "itself by another name": lambda a, _: a.join(a.with_columns(v=g.col("v") + 1), on="v", how="full"),
     "points": lambda a, b: a.to_point().join(b, on="k", how="left"),
@@ -65,7 +67,17 @@ def test_two_streams_give_what_they_give_locally(spark: SparkSession) -> None:
 
 
 def test_in_any_number_of_tasks(spark: SparkSession) -> None:
-    some = ("full by k, x", "semi by k if", "anti by k", "clip_by k", "asof k", "itself by another name", "points")
+    some = (
+        "full by k, x",
+        "semi by k if",
+        "anti by k",
+        "clip_by k",
+        "asof k",
+        "asof, forward",
+        "asof k, nearest",
+        "itself by another name",
+        "points",
+    )
     with setting(spark, PARTITIONS, "5"):
         agree(spark, SIDES, {name: VERBS[name] for name in some})
 

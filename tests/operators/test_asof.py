@@ -56,6 +56,34 @@ def test_the_last_one_that_started_by_then(device_name: str) -> None:
     check(inner, device_name, [event for event in found if event.payload["price"] is not None])
 
 
+def test_the_first_one_that_starts_then_or_later(device_name: str) -> None:
+    found = timeline(
+        """
+        a:   *         price=1
+        a:         [==)  price=3
+        a: *           price=1
+        a:           [==>  price=3
+        b:   *         price=4
+        """,
+        label="item",
+    )
+    check(stream(TRADES).asof_join(stream(QUOTES), on="item", direction="forward"), device_name, found)
+
+
+def test_the_nearest_one_and_of_two_as_near_the_earlier(device_name: str) -> None:
+    trades = timeline("a:     *   *  *")
+    quotes = [
+        *timeline("a:   *  v=1"),
+        *timeline("a:       *  v=2"),
+        *timeline("a:             *  v=3"),
+    ]
+    found = [*timeline("a:     *  v=1"), *timeline("a:         *  v=2"), *timeline("a:            *  v=3")]
+    check(stream(trades).asof_join(stream(quotes), on="name", direction="nearest"), device_name, found)
+    near = [*timeline("a:     *  v=None"), *timeline("a:         *  v=None"), *timeline("a:            *  v=3")]
+    asked = stream(trades).asof_join(stream(quotes), on="name", direction="nearest", tolerance=us(1))
+    check(asked, device_name, near)
+
+
 @pytest.mark.parametrize(("tolerance", "far"), [(6, None), (7, 2), ("7us", 2)])
 def test_not_too_long_before(device_name: str, tolerance: Any, far: int | None) -> None:
     trades = timeline("a:     *    *")
@@ -149,6 +177,8 @@ def test_what_cannot_be_is_refused() -> None:
     left, right = streams([], [])
     with pytest.raises(PlanError, match=r"how 'right'.*\"left\" or \"inner\""):
         left.asof_join(right, how="right")  # type: ignore[arg-type]
+    with pytest.raises(PlanError, match=r"direction 'next'"):
+        left.asof_join(right, direction="next")  # type: ignore[arg-type]
     for span in (0, -1, "-1s"):
         with pytest.raises(PlanError, match="tolerance"):
             left.asof_join(right, tolerance=us(span))
@@ -163,6 +193,7 @@ def test_what_cannot_be_is_refused() -> None:
     key=st.sampled_from(KEYS),
     tolerance=st.none() | st.integers(1, 9),
     how=st.sampled_from(["left", "inner"]),
+    direction=st.sampled_from(["backward", "forward", "nearest"]),
 )
 def test_every_asof_join_is_the_brute_forces(
     device_name: Any,
@@ -170,11 +201,12 @@ def test_every_asof_join_is_the_brute_forces(
     key: Mapping[str, str],
     tolerance: int | None,
     how: Literal["left", "inner"],
+    direction: Literal["backward", "forward", "nearest"],
 ) -> None:
     left, right = _one_zero(both[0]), _one_zero(both[1])
     one, two = streams(left, right)
-    asked = one.asof_join(two, on=named(key), tolerance=us(tolerance), how=how)
-    expected = asof_join(left, right, key, how, columns=COLUMNS, tolerance=tolerance)
+    asked = one.asof_join(two, on=named(key), tolerance=us(tolerance), how=how, direction=direction)
+    expected = asof_join(left, right, key, how, columns=COLUMNS, tolerance=tolerance, direction=direction)
     check(asked, device_name, expected)
     for name in LEFT.names[0], next(name for name in asked.schema.names if name not in LEFT.names):
         alone = [Event(event.start, event.end, {name: event.payload[name]}) for event in expected]

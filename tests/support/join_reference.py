@@ -115,24 +115,28 @@ def asof_join(
     columns: Columns,
     tolerance: int | None = None,
     suffix: str = "_right",
+    direction: str = "backward",
 ) -> list[Event]:
-    """Each left event, whole, with the last right one that starts at or before its start, and not too long before.
+    """Each left event, whole, with the right one that starts nearest to it, before or after it as a direction says.
 
     Of those that start together it is the one that ends last, then the one with the greatest payload, column by column.
     """
     names = result_names(columns, on, suffix)
     result = []
     for event in left:
-        before = [
+        near = [
             other
             for other in right
             if same_key(event, other, on)
-            and other.start <= event.start
-            and (tolerance is None or event.start - other.start <= tolerance)
+            and (direction != "backward" or other.start <= event.start)
+            and (direction != "forward" or other.start >= event.start)
+            and (tolerance is None or abs(event.start - other.start) <= tolerance)
         ]
-        last = max(before, key=lambda other: (other.start, other.end, _ranked(other.payload, columns[1])), default=None)
-        if last is not None or how == "left":
-            found = {new: None if last is None else last.payload[old] for old, new in names.items()}
+        start = min((other.start for other in near), key=lambda at: (abs(event.start - at), at), default=None)
+        most = (other for other in near if other.start == start)
+        best = max(most, key=lambda other: (other.end, _ranked(other.payload, columns[1])), default=None)
+        if best is not None or how == "left":
+            found = {new: None if best is None else best.payload[old] for old, new in names.items()}
             result.append(Event(event.start, event.end, {**event.payload, **found}))
     return result
 

@@ -71,6 +71,11 @@ def _(node: Binary) -> str | None:
 
 
 @uncut.register
+def _(node: AsOf) -> str | None:
+    return None if node.direction == "backward" else "an as-of join that looks forward is not cut in time"
+
+
+@uncut.register
 def _(node: Fill) -> str | None:
     return "the values of windows without events come from results before them, which are few"
 

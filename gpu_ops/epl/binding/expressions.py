@@ -347,6 +347,7 @@ _CONSTRUCTS = {
     "Parameter": "a parameter",
     "Wildcard": "a wildcard",
     "Record": "a record",
+    "Variable": "a variable",
 }
 
 

@@ -16,6 +16,7 @@ from gpu_ops.epl.placed_error import failure_at
 from gpu_ops.epl.planning.aggregates import PlannedAggregates
 from gpu_ops.epl.planning.looking_back import LookingBack
 from gpu_ops.epl.planning.subqueries import Asked
+from gpu_ops.epl.planning.variables import VariableColumns
 from gpu_ops.plan.expressions import bare_column
 from gpu_ops.plan.rates import COUNTS
 
@@ -31,13 +32,20 @@ class EventScope(StreamScope):
     """Expressions about single events on turns, about those that came before them, and what sub-queries hold."""
 
     def __init__(
-        self, streams: Sequence[BoundStream], looking: LookingBack | None = None, asked: Asked | None = None
+        self,
+        streams: Sequence[BoundStream],
+        looking: LookingBack | None = None,
+        asked: Asked | None = None,
+        variables: VariableColumns | None = None,
     ) -> None:
         super().__init__(streams)
-        self.looking, self._asked = looking, asked
+        self.looking, self._asked, self._variables = looking, asked, variables
 
     def special(self, node: e.Expression) -> Bound | None:
-        """What an earlier row has, or a sub-query."""
+        """What an earlier row has, a variable, or a sub-query."""
+        variable = None if self._variables is None else self._variables.read(node)
+        if variable is not None:
+            return variable
         found = None if self.looking is None else self.looking.prior(node)
         return found if found is not None or self._asked is None else self._asked.special(node, self)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import narwhals as nw
 import pyarrow as pa
@@ -16,7 +16,7 @@ from gpu_ops.epl import statements as s
 from gpu_ops.epl.binding.bound import Bound
 from gpu_ops.epl.binding.expressions import bind, bind_condition, constant
 from gpu_ops.epl.binding.names import column_names
-from gpu_ops.epl.binding.scope import StreamScope, unknown
+from gpu_ops.epl.binding.scope import StreamScope
 from gpu_ops.epl.patterns import EventFilter
 from gpu_ops.epl.placed_error import failure_at, unsupported
 from gpu_ops.epl.planning.aggregates import PlannedAggregates
@@ -27,10 +27,13 @@ from gpu_ops.epl.planning.levels import levels_of
 from gpu_ops.epl.planning.looking_back import LookingBack
 from gpu_ops.epl.planning.mentions import aggregate_calls, local_keys, properties_of
 from gpu_ops.epl.planning.parts import parts
+from gpu_ops.epl.planning.planned import Ledger, PlannedStatement, known_type
 from gpu_ops.epl.planning.rates import PlannedOutput, output_rate
 from gpu_ops.epl.planning.refusals import refuse_aggregates, refuse_outputs, refuse_subqueries, refuse_windows
 from gpu_ops.epl.planning.scopes import CountScope, DeliveredScope, EventScope, WindowedStream
 from gpu_ops.epl.planning.subqueries import Asked, Subqueries, asks
+from gpu_ops.epl.planning.triggers import planned_setting
+from gpu_ops.epl.planning.variables import VariableColumns, VariableNames, reads
 from gpu_ops.epl.planning.windows import StreamWindows, windowed
 from gpu_ops.epl.statements import Statement
 from gpu_ops.plan.data_windows import DataWindow, FirstSpan, Last
@@ -65,55 +68,15 @@ _PASSES = "@passes"
 _PASSED = "@passed"
 
 
-@dataclass(frozen=True)
-class PlannedStatement:
-    """A query as a plan.
-
-    Attributes:
-        node: Points at the places of deliveries: `ROW`, `ORDER`, and its columns under the names `@column 0` and so on.
-        columns: What its columns are called, and their types.
-        reads: The types of events that it reads.
-        shows: Which rows a listener gets as new ones and as old ones, by their kind; None for none.
-        inserts: Which kinds of rows go to the stream that it inserts into.
-        ordered: Whether the rows of an iterator have an order.
-    """
-
-    node: Node
-    columns: pa.Schema
-    reads: tuple[str, ...]
-    shows: tuple[str | None, str | None]
-    inserts: tuple[str, ...] = ()
-    ordered: bool = True
-
-
-@dataclass(frozen=True)
-class Ledger:
-    """What statements are planned over.
-
-    Attributes:
-        types: The properties of each type of event.
-        arrivals: The leaf of each type's arrivals.
-        ticks: The leaf of ticks.
-        clock: What the clock shows, in ticks.
-        irstream: Whether a statement that says nothing of it gets the remove stream too.
-        asks: Whether content may be asked for.
-    """
-
-    types: Mapping[str, pa.Schema]
-    arrivals: Mapping[str, Node]
-    ticks: Node
-    clock: int = MIN_TIME
-    irstream: bool = False
-    asks: bool = True
-
-
 def planned(statement: Statement, ledger: Ledger) -> PlannedStatement:
     """The plan of a query.
 
     Raises:
         PlacedError: A name is unknown, types do not fit, or gpu_ops does not have what it asks for.
     """
-    query = statement.body
+    query, names = statement.body, VariableNames(ledger.variables, ledger.types)
+    if isinstance(query, s.OnSet) and not statement.context:
+        return planned_setting(query, ledger, names)
     if not isinstance(query, q.Query):
         raise unsupported(statement, _WHAT[type(query)])
     for what, there in (
@@ -126,14 +89,17 @@ def planned(statement: Statement, ledger: Ledger) -> PlannedStatement:
             raise unsupported(there if isinstance(there, e.Syntax) else query, what)
     if statement.context:
         raise unsupported(query, "contexts")
-    return _QueryPlanner(statement, query, ledger).plan()
+    query = names.query(query)
+    variables = VariableColumns(ledger.variables, names.found.changing)
+    plan = _QueryPlanner(statement, query, ledger, variables).plan()
+    return replace(plan, variables=names.found, history=variables.history, before=variables.before)
 
 
 class _QueryPlanner:
     """The plan of one query, clause by clause."""
 
-    def __init__(self, statement: Statement, query: q.Query, ledger: Ledger) -> None:
-        self._query, self._ledger = query, ledger
+    def __init__(self, statement: Statement, query: q.Query, ledger: Ledger, variables: VariableColumns) -> None:
+        self._query, self._ledger, self._variables = query, ledger, variables
         self._held: list[e.Expression] = []
         self._subqueries = Subqueries(ledger)
         self._keeps_last = any(each.name.lower() == "iterableunbound" for each in statement.annotations)
@@ -202,10 +168,10 @@ class _QueryPlanner:
         streams, windows = self._windows()
         windowed = any(stream.windowed for stream in streams)
         looking = None if query.joins else LookingBack(windows, query.stream.views, StreamScope(streams))
-        events = EventScope(streams, looking)
+        events = EventScope(streams, looking, variables=self._variables)
         condition = without(query.where, self._held)
         condition = with_bounds_as_said(condition) if query.joins and condition is not None else condition
-        where = None if condition is None or asks(condition) else bind_condition(condition, events).value
+        where = None if condition is None or _waits(condition) else bind_condition(condition, events).value
         aggregates = PlannedAggregates(events)
         levels, keys = self._groups(aggregates, events)
         asked = self._subqueries.asked()
@@ -213,7 +179,7 @@ class _QueryPlanner:
         kind = self._kind(keys, levels, events)
         items = self._items(scope, streams)
         having = None if query.having is None else bind_condition(query.having, scope, "'having'").value
-        if condition is not None and asks(condition) and (windowed or query.joins):
+        if condition is not None and _waits(condition) and (windowed or query.joins):
             having = self._where_as_asked(condition, scope, kind, having)
         order = self._order(scope, kind, events)
         by_group = kind in {"row for all", "row per group"}
@@ -276,6 +242,8 @@ class _QueryPlanner:
             points = extended(_where(self._arrived, where), read)
             node = rate.over(node, points, self._ledger.ticks, levels[0])
         node = asked.over(node)
+        if reads((query.items, query.having, query.order_by)) or (windowed and reads(query.where)):
+            node = self._variables.beside(node)
         by = tuple(names) if kind in {"row per group", "aggregated and grouped"} else ()
         node = self._had(node, output if limited else None, having, kind, by, values if by_all else ())
         return self._shown(node, items, order, streams, windows)
@@ -312,7 +280,8 @@ class _QueryPlanner:
         node = extended(node, [had.fill_null(False).alias(_PASSES)])
         shows = {"istream": (NEW,), "rstream": (OLD,), "irstream": (NEW, OLD)}[self._selector]
         selection = output.selection
-        node = OutputRate(node, self._ledger.ticks, output.rate, selection, kind, by, values, shows, _PASSES)  # type: ignore[arg-type]
+        waits = bool(self._query.order_by) and (selection, kind) != ("last", "un-aggregated")
+        node = OutputRate(node, self._ledger.ticks, output.rate, selection, kind, by, values, shows, _PASSES, waits)  # type: ignore[arg-type]
         return node if having is None else Filter(node, (nw.col(ROW) != HELD) | nw.col(_PASSES))
 
     def _outputs_touched(
@@ -321,6 +290,10 @@ class _QueryPlanner:
         """Whether an output of groups is their values then: a row for each that was touched since the last one."""
         if output is None or output.selection != "last" or asked or self._query.having is not None:
             return False
+        if self._selector != "istream" and any(
+            getattr(each, "name", "") == "current_timestamp" for each in parts(self._query)
+        ):
+            return False  # an old row says when it was one
         is_plain = not windows.in_batches and windows.posts is None
         is_plain &= not any(term.unidirectional for term in self._query.streams)
         lives = {each.life for each in aggregates.made}
@@ -360,12 +333,7 @@ class _QueryPlanner:
         source, ledger = term.source, self._ledger
         if not isinstance(source, EventFilter):
             raise unsupported(source, "patterns")
-        schema = ledger.types.get(source.type_name)
-        if schema is None:
-            known = list(ledger.types)
-            raise unknown(
-                source, f"There is no type of events {source.type_name!r}.", source.type_name, known, known, "Known"
-            )
+        schema = known_type(source, ledger)
         node = ledger.arrivals[source.type_name]
         stream = WindowedStream(term.alias, source.type_name, schema, windowed=bool(term.views))
         for each in source.filters:
@@ -377,7 +345,7 @@ class _QueryPlanner:
         if term.views:
             events, ledger = EventScope([stream]), self._ledger
             return windowed(node, ledger.ticks, term.views, term.retain, events, deployed=ledger.clock)
-        if self._query.where is not None and asks(self._query.where) and not self._query.joins:
+        if self._query.where is not None and _waits(self._query.where) and not self._query.joins:
             node = self._filtered(node, self._query.where, stream, "'where'")
         return self._forever(node)
 
@@ -389,8 +357,10 @@ class _QueryPlanner:
     def _filtered(self, node: Node, condition: e.Expression, stream: WindowedStream, where: str) -> Node:
         """The arrivals for which a condition holds; sub-queries of a filter have not seen them yet."""
         asked = self._subqueries.asked(before=where == "the filter")
-        value = bind_condition(condition, EventScope([stream], asked=asked), where).value
-        return selected(Filter(asked.over(node), value), node.schema.names)
+        scope = EventScope([stream], asked=asked, variables=self._variables)
+        value = bind_condition(condition, scope, where).value
+        rows = self._variables.beside(node, before=where == "the filter") if reads(condition) else node
+        return selected(Filter(asked.over(rows), value), node.schema.names)
 
     def _where_as_asked(
         self, condition: e.Expression, scope: DeliveredScope, kind: Kind, having: nw.Expr | None
@@ -563,6 +533,11 @@ class _QueryPlanner:
         if isinstance(value, bool) or not isinstance(value, int):
             raise failure_at(node, f"A limit is a whole number, not {node}.")
         return value
+
+
+def _waits(condition: e.Expression) -> bool:
+    """Whether a condition holds for a row or not as things stand by then."""
+    return asks(condition) or reads(condition)
 
 
 def _where(node: Node, condition: nw.Expr | None) -> Node:

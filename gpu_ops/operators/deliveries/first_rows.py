@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from gpu_ops.core.state_tables import Field, StateTable, Tables, counter
 from gpu_ops.core.time import MIN_TIME
-from gpu_ops.core.turns import ENTERED, LEFT, NEW, OLD
+from gpu_ops.core.turns import ENTERED, GROUPING, LEFT, NEW, OLD
 from gpu_ops.devices import Device
 from gpu_ops.operators.deliveries.firing import NEVER
 from gpu_ops.operators.deliveries.gathered import Gathered, ShownRows
@@ -113,6 +113,9 @@ class FirstOfGroups:
         for name, otherwise in ((ENTERED, 1), (LEFT, 0)):
             values, valid = numbers_of(rows.frame, name, self._device), columns.validity(rows.frame, name)
             made.append(columns.host(take(values if valid is None else np.where(valid, values, otherwise), here)))
+        if GROUPING in self._node.group:
+            # Where there are several levels, what leaves counts as what enters.
+            return made[0] + made[1], np.zeros_like(made[1])
         return made[0], made[1]
 
     def _by_count(self, grouped: Ints, begin: Ints, end: Ints, entered: Ints, left: Ints, rows: int) -> Ints:

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from gpu_ops.core.polars_frames import empty_table
 from gpu_ops.core.state_tables import Field, StateTable, Tables, counter
-from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK
+from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK, TIME_TYPE
 from gpu_ops.core.turns import ASK, CLOCK, DUE, EMPTY, ENTERED, LEFT, NEW, OLD, ORDER, ROW
 from gpu_ops.devices import Device
 from gpu_ops.operators.deliveries.firing import Firings, FiringTimes, TurnMarks, stretches
@@ -25,6 +25,7 @@ from gpu_ops.operators.deliveries.rows import (
     kinds_of,
     numbered,
     numbers_of,
+    with_column,
     with_kind,
     with_order,
 )
@@ -118,11 +119,14 @@ class OutputRateOperator(Operator, nodes=(OutputRate,)):
 
     def _output(self, deliveries: Events | None, ticks: tuple[Any, Any]) -> list[Events]:
         device = self._device
+        before, (at, clock) = self._times.clock, ticks
+        shown = np.concatenate([np.full_like(clock, before, shape=1), clock])
         if deliveries is None:
             none = device.columns.array(np.zeros(0, np.int64))
             firings = self._times.step(TurnMarks(none, none, none), ticks)
             self._had = self._had and not len(firings)
-            return [] if self._first or not len(firings) else self._fire(firings, None)
+            fired = device.kernels.take(shown, np.searchsorted(at, firings.place, side="right"))
+            return [] if self._first or not len(firings) else self._fire(firings, fired, None)
         self._names = list(deliveries.frame.columns)  # a batch leaves out columns that nobody reads
         kinds = kinds_of(deliveries.frame, device)
         content = deliveries.take(device.kernels.keep(kinds == IS_HELD), device)
@@ -138,7 +142,8 @@ class OutputRateOperator(Operator, nodes=(OutputRate,)):
         elif self._node.rate.every is None:
             made = [self._at_once(rows, self._all_shown(rows))]
         elif len(firings):
-            made = self._fire(firings, rows)
+            fired = device.kernels.take(shown, np.searchsorted(at, firings.place, side="right"))
+            made = self._fire(firings, fired, rows)
         else:
             self._keep(rows)
             made = []
@@ -256,8 +261,8 @@ class OutputRateOperator(Operator, nodes=(OutputRate,)):
             frame, kind = with_kind(frame, NEW, self._device), np.zeros_like(kind)
         return Events(place, TICK, with_order(frame, numbered(place, kind, device=self._device), self._device))
 
-    def _fire(self, firings: Firings, new: Gathered | None) -> list[Events]:
-        """What is output at some firings, of the rows from before and the new ones."""
+    def _fire(self, firings: Firings, clocks: Any, new: Gathered | None) -> list[Events]:
+        """What is output at some firings, of the rows from before and the new ones, and the clock at each."""
         device, kernels, node = self._device, self._device.kernels, self._node
         rows = self._together(new, len(firings))
         made, had = list[Events](), np.zeros_like(firings.place, dtype=np.bool_)
@@ -269,6 +274,8 @@ class OutputRateOperator(Operator, nodes=(OutputRate,)):
                 frame = built(rows, shown, values, device)
                 if not bool((kernels.take(rows.kind, shown.rows) == KINDS.index(word)).all()):
                     frame = with_kind(frame, word, device)
+                if CLOCK in frame.columns:
+                    frame = self._at_output(frame, word, rows, shown, clocks)
                 order = numbered(shown.firing, device=device) if len(shown.rows) else shown.rows
                 start = kernels.take(firings.place, shown.firing)
                 made.append(Events(start, TICK, with_order(frame, order, device)))
@@ -281,6 +288,17 @@ class OutputRateOperator(Operator, nodes=(OutputRate,)):
         if node.rate.posts_empty and len(none):
             made.append(self._empty(kernels.take(firings.place, none)))
         return made
+
+    def _at_output(self, frame: Any, word: str, rows: Gathered, shown: ShownRows, clocks: Any) -> Any:
+        """Rows with the clock at which what is selected of them is evaluated: when they come, or when they go out."""
+        node, take = self._node, self._device.kernels.take
+        waits = node.waits or node.kind == "un-aggregated" or not node.selection
+        of_groups = node.kind == "row per group" or (node.kind == "row for all" and node.selection == "last")
+        now = take(clocks, shown.firing)
+        if not (waits or (of_groups and word == NEW)):
+            # What an earlier output has had is evaluated again.
+            now = np.where(take(rows.firing, shown.rows) == shown.firing, numbers_of(frame, CLOCK, self._device), now)
+        return with_column(frame, CLOCK, self._device.columns.build({CLOCK: (now, None, TIME_TYPE)}), self._device)
 
     def _empty(self, places: Any) -> Events:
         """Deliveries without rows."""

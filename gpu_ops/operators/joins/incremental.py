@@ -30,10 +30,10 @@ from gpu_ops.operators.state.fields import AFTER, NUMBERED_TIME, TIME, clock, ro
 from gpu_ops.operators.state.incremental import IncrementalOperator
 from gpu_ops.operators.state.row_runs import RowRuns, ordered
 from gpu_ops.operators.state.rows import AxisRows, Least
-from gpu_ops.plan.joins import AsOf, Binary, ClipBy, Join, Numbered
+from gpu_ops.plan.joins import Binary, ClipBy, Join, Numbered
 from gpu_ops.plan.nodes import Node
 
-_NULLS = 2
+NULLS = 2
 """Null keys have numbers of their own, 0 on the left and 1 on the right, which the other side does not have."""
 
 _SIDES = ("left", "right")
@@ -55,7 +55,7 @@ class IncrementalBinary(IncrementalOperator, family=True):
     """
 
     _node: Binary
-    _group_table, _key_prefix, _own_numbers = "keys", "", _NULLS
+    _group_table, _key_prefix, _own_numbers = "keys", "", NULLS
 
     def __init__(self, node: Binary, device: Device, kept: dict[str, RowRuns]) -> None:
         self._waiting = RowRuns(("low",), device), RowRuns(("low",), device)
@@ -94,7 +94,7 @@ class IncrementalBinary(IncrementalOperator, family=True):
     def _rows(self, at: int, events: Events) -> AxisRows:
         names = [each[at] for each in self._node.on]
         keys = joins.right_keys(self._node.on, events.frame, self._device) if at and names else events.frame
-        codes = self._groups.codes(keys) + np.int32(_NULLS)
+        codes = self._groups.codes(keys) + np.int32(NULLS)
         known = joins.known_keys(names, events.frame, self._device)
         if known is not None:
             codes = np.where(known, codes, np.int32(at)).astype(np.int32)
@@ -116,7 +116,7 @@ class IncrementalBinary(IncrementalOperator, family=True):
         yield clock()
         done = int(tables["clock"]["done"][0].as_py())
         yield from self._groups_declared({})
-        groups = self._group_count(tables) + _NULLS
+        groups = self._group_count(tables) + NULLS
         end = replace(TIME, above="low")
         begin = replace(TIME, least=done)
         for at, (name, part) in enumerate(zip(_SIDES, self._node.inputs, strict=True)):
@@ -134,7 +134,7 @@ class IncrementalBinary(IncrementalOperator, family=True):
 
 def _rows_declared(at: int, low: Field, high: Field, groups: int, frame: pa.Schema) -> dict[str, Field]:
     columns = row_columns(low, high, groups, frame=frame)
-    return columns | {"group": replace(columns["group"], besides=(at,), least=_NULLS)}
+    return columns | {"group": replace(columns["group"], besides=(at,), least=NULLS)}
 
 
 class _GivenUpTo(RowRuns):
@@ -315,7 +315,7 @@ class IncrementalClip(IncrementalBinary, nodes=(ClipBy,)):
 
     def _meet(self, left: AxisRows, right: AxisRows, cti: int) -> Iterator[Events]:
         device, kernels = self._device, self._device.kernels
-        more = len(self._groups) + _NULLS - len(self._cut)
+        more = len(self._groups) + NULLS - len(self._cut)
         if more > 0:
             self._cut = np.concatenate([self._cut, np.full_like(self._cut, MIN_TIME, shape=more + len(self._cut) // 2)])
         first = kernels.keep(run_starts(right.code))
@@ -366,59 +366,6 @@ class IncrementalClip(IncrementalBinary, nodes=(ClipBy,)):
 
     def _renumber(self, numbers: Any, left: Any) -> None:
         self._cut = self._device.kernels.take(self._cut, left)
-
-
-class _Lasts(RowRuns):
-    """Events by group and start; a run has only the last one of each group."""
-
-    def _ordered(self, rows: AxisRows) -> AxisRows:
-        return self._last(super()._ordered(rows))
-
-    def _merged(self, pieces: Sequence[AxisRows]) -> AxisRows:
-        return self._last(super()._merged(pieces))
-
-    def _last(self, rows: AxisRows) -> AxisRows:
-        return rows.take(self._device.kernels.keep(run_ends(rows.code)), self._device)
-
-
-class IncrementalAsOf(IncrementalBinary, nodes=(AsOf,)):
-    """The steps of an as-of join: a left event is answered when the older CTI has passed its start.
-
-    Args:
-        node: The node.
-        device: Where arrays live.
-    """
-
-    _node: AsOf
-
-    def __init__(self, node: AsOf, device: Device) -> None:
-        self._lasts = _Lasts(("group", "low"), device)
-        super().__init__(node, device, {"right": self._lasts})
-
-    def _batch(self, left: Events | None, right: Events | None, *, gathered: bool) -> Iterator[Events]:
-        return joins.as_of(self._node, left, right, self._device)
-
-    def _meet(self, left: AxisRows, right: AxisRows, cti: int) -> Iterator[Events]:
-        device, kernels = self._device, self._device.kernels
-        node, rest = self._node, left
-        fresh = joins.last_of_each_start(right, node.right.schema, device)
-        # The newest run first: the latest start counts.
-        for other in (fresh, *(run.rows for run in reversed(self._lasts.runs))):
-            at = joins.last_started(rest, other, None, device)
-            found = kernels.keep(at >= 0)
-            if len(found):
-                mine, partner = rest.take(found, device), kernels.take(at, found)
-                if node.tolerance is not None:
-                    near = mine.low - kernels.take(other.low, partner) <= node.tolerance
-                    partner = np.where(near, partner, -1)
-                yield from joins.with_last(node, mine, other, partner, device)
-                rest = rest.take(kernels.keep(at < 0), device)
-        if len(rest):
-            yield from joins.with_last(node, rest, fresh, np.full_like(rest.low, -1), device)
-        # Only the last event of a group can still be met; its end plays no part, but the tolerance does.
-        far = MAX_TIME if node.tolerance is None else node.tolerance + 1
-        self._lasts.add(replace(fresh, high=np.minimum(fresh.low, MAX_TIME - far) + far))
-        self._lasts.end(cti)
 
 
 class NumberRows(Stateless, nodes=(Numbered,)):

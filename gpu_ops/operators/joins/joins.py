@@ -334,38 +334,58 @@ def clipped_ends(left: AxisRows, right: AxisRows, device: Device) -> Any:
 
 
 def as_of(node: AsOf, left: Events | None, right: Events | None, device: Device) -> Iterator[Events]:
-    """Each left event with the last matching right one that started by then."""
+    """Each left event with the matching right one that starts near it."""
     if left is None or not len(left):
         return
     one, other = sorted_sides(node, left, right, device)
     other = last_of_each_start(other, node.right.schema, device)
-    at = last_started(one, other, node.tolerance, device)
+    find = first_started if node.direction == "forward" else last_started
+    at = find(one, other, node.tolerance, device)
+    if node.direction == "nearest" and len(other):
+        following = first_started(one, other, node.tolerance, device)
+        before, after = (device.kernels.take(other.low, np.maximum(each, 0)) for each in (at, following))
+        at = np.where((following >= 0) & ((at < 0) | (after - one.low < one.low - before)), following, at)
     yield from with_last(node, one, other, at, device)
 
 
 def last_started(left: AxisRows, right: AxisRows, tolerance: int | None, device: Device) -> Any:
-    """The index of each left event's right one; -1 for none."""
+    """The index of each left event's right one that started last by then; -1 for none."""
     at = device.kernels.last_started(left.code, left.low, right.code, right.low)
     if tolerance is None or not len(right):
         return at
     return np.where(left.low - device.kernels.take(right.low, np.maximum(at, 0)) <= tolerance, at, -1)
 
 
+def first_started(left: AxisRows, right: AxisRows, tolerance: int | None, device: Device) -> Any:
+    """The index of each left event's right one that starts first then or later; -1 for none."""
+    if not len(right):
+        return np.full_like(left.low, -1)
+    kernels = device.kernels
+    after = kernels.search_pairs(right.code, right.low, left.code, left.low - 1)
+    at = np.minimum(after, len(right) - 1)
+    found = (after == at) & (kernels.take(right.code, at) == left.code)
+    if tolerance is not None:
+        found = found & (kernels.take(right.low, at) - left.low <= tolerance)
+    return np.where(found, at, -1)
+
+
 def with_last(node: AsOf, left: AxisRows, right: AxisRows, at: Any, device: Device) -> Iterator[Events]:
     """Left events with the right events at some indices; left events without one too, if the join keeps them."""
+    if node.how == "inner" and not bool((at >= 0).all()):
+        rows = device.kernels.keep(at >= 0)
+        left, at = left.take(rows, device), device.kernels.take(at, rows)
+    if len(left):
+        yield Events(left.low, left.high, beside_last(node, left.frame, right, at, device))
+
+
+def beside_last(node: AsOf, frame: Any, right: AxisRows, at: Any, device: Device) -> Any:
+    """Left payloads beside those of the right events at some indices, of which -1 stands for none."""
     found = at >= 0
     if bool(found.all()):
-        frame = paired(node, left.frame, right.frame, at, device)
-    elif node.how == "inner":
-        rows = device.kernels.keep(found)
-        left = left.take(rows, device)
-        frame = paired(node, left.frame, right.frame, device.kernels.take(at, rows), device)
-    elif len(right):
-        frame = paired(node, left.frame, right.frame, np.maximum(at, 0), device, valid=found)
-    else:
-        frame = beside_nulls(node, 0, left.frame, right.frame, device)
-    if len(left):
-        yield Events(left.low, left.high, frame)
+        return paired(node, frame, right.frame, at, device)
+    if len(right):
+        return paired(node, frame, right.frame, np.maximum(at, 0), device, valid=found)
+    return beside_nulls(node, 0, frame, right.frame, device)
 
 
 def last_of_each_start(side: AxisRows, schema: pa.Schema, device: Device) -> AxisRows:

@@ -8,6 +8,7 @@ import gpu_ops.operators.deliveries.output_rate
 import gpu_ops.operators.deliveries.per_delivery
 import gpu_ops.operators.filter_project
 import gpu_ops.operators.joins.incremental
+import gpu_ops.operators.joins.incremental_asof
 import gpu_ops.operators.joins.incremental_stitch
 import gpu_ops.operators.joins.turn_joins
 import gpu_ops.operators.ledger.at_clock

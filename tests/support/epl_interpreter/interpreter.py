@@ -43,7 +43,7 @@ class Interpreter:
         self.declarations: dict[str, e.Expression | e.LambdaFunction] = {}
         self._constants: set[str] = set()
         self._queries: list[QueryStatement] = []
-        self._setters: list[tuple[str, s.OnSet]] = []
+        self._setters: list[tuple[int, str, s.OnSet]] = []
         self._inserted: list[Event] = []
         self._count = 0
 
@@ -65,7 +65,7 @@ class Interpreter:
         for statement in [each for each in self._queries if each.name == name]:
             self.clock.cancel_all_of(statement.number)
             self._queries.remove(statement)
-        self._setters = [each for each in self._setters if each[0] != name]
+        self._setters = [each for each in self._setters if each[1] != name]
 
     def send(self, type_name: str, row: Mapping[str, Any]) -> list[Delivery]:
         """An event comes; properties that it does not say are null."""
@@ -149,7 +149,7 @@ class Interpreter:
             case s.OnSet():
                 if not isinstance(body.trigger.source, p.EventFilter):
                     raise NotImplementedError("pattern")
-                self._setters.append((name, body))
+                self._setters.append((self._count, name, body))
             case _:
                 raise NotImplementedError(_WORDS.get(type(body).__name__, type(body).__name__))
         return name
@@ -179,22 +179,28 @@ class Interpreter:
 
     def _handle_one(self, event: Event) -> list[Delivery]:
         """Which statements an event comes to is known before any of them does anything."""
-        matches = [(statement, statement.matches(event)) for statement in self._queries]
-        for _, setter in self._setters:
-            self._set(setter, event)
-        for statement, streams in matches:
-            if streams:
-                statement.arrive(streams, event)
-        return self._delivered()
+        matches: list[tuple[int, Any, Any]] = [(each.number, each, each.matches(event)) for each in self._queries]
+        matches += [(number, (name, each), self._triggers(each, event)) for number, name, each in self._setters]
+        deliveries: list[Delivery] = []
+        for _, statement, matched in sorted(matches, key=lambda match: match[0]):
+            if not matched:
+                continue
+            if isinstance(statement, QueryStatement):
+                statement.arrive(matched, event)
+                continue
+            name, setter = statement
+            self.assign(setter.assignments, matched)
+            found = {str(each.target): self.variables[str(each.target)] for each in setter.assignments}
+            deliveries.append(Delivery(name, [found], None))
+        return deliveries + self._delivered()
 
-    def _set(self, setter: s.OnSet, event: Event) -> None:
+    def _triggers(self, setter: s.OnSet, event: Event) -> Scope | None:
+        """What a statement that sets variables sees of an event that triggers it; None if it does not."""
         source = setter.trigger.source
         assert isinstance(source, p.EventFilter)
-        if source.type_name != event.type_name:
-            return
         around = self._around(event.type_name, setter.trigger.alias, event)
-        if all(holds(each, around) for each in source.filters):
-            self.assign(setter.assignments, around)
+        is_one = source.type_name == event.type_name and all(holds(each, around) for each in source.filters)
+        return around if is_one else None
 
     def _around(self, type_name: str, alias: str = "", event: Event | None = None) -> Scope:
         source = Source(alias or type_name, type_name, self.types.get(type_name, {}))

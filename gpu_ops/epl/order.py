@@ -1,0 +1,111 @@
+"""In which order statements take some turns, so that each finds what others make for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
+
+import numpy as np
+
+from gpu_ops.core.turns import TURN
+from gpu_ops.epl.running import PlacedRows, RunningStatement, TickRows
+
+
+@dataclass(frozen=True)
+class Order:
+    """How statements take turns.
+
+    Attributes:
+        of: The statements with their numbers, as they were deployed.
+        statements: They in this order.
+        cuts: The types whose events end a piece of the turns, which all statements take before the next; None if each
+            turn is one. There are some where statements read variables that are set by what comes of them.
+    """
+
+    of: tuple[tuple[int, RunningStatement], ...]
+    statements: tuple[tuple[int, RunningStatement], ...]
+    cuts: frozenset[str] | None = frozenset()
+
+
+def order_of(numbered: tuple[tuple[int, RunningStatement], ...], depths: Mapping[str, int]) -> Order:
+    """The order of statements: those that insert, and those that set variables, before those that read it.
+
+    Args:
+        numbered: The statements as they were deployed, with their numbers.
+        depths: How many statements are above events of a type.
+    """
+    known = dict(numbered)
+    numbers = sorted(known, key=lambda at: max(depths[name] for name in known[at].plan.reads))
+    setting = [at for at in numbers if known[at].plan.setting is not None]
+    plain = tuple((at, known[at]) for at in numbers)
+    if not setting:
+        return Order(numbered, plain)
+    above: dict[int, list[int]] = {}
+    for at in numbers:
+        plan = known[at].plan
+        above[at] = [other for other in numbers if known[other].target in plan.reads]
+        above[at] += [other for other in setting if _reads(known[at], known[other], same=at == other)]
+    try:
+        return Order(numbered, tuple((at, known[at]) for at in TopologicalSorter(above).static_order()))
+    except CycleError:
+        triggers = frozenset(name for at in setting for name in known[at].plan.reads)
+        return Order(numbered, plain, None if triggers & {each.target for each in known.values()} else triggers)
+
+
+def _reads(reader: RunningStatement, setter: RunningStatement, *, same: bool) -> bool:
+    """Whether a statement reads what another sets; itself only before it knows what triggers it."""
+    assert setter.plan.setting is not None  # noqa: S101  (it sets)
+    names = set(reader.plan.filtering if same else reader.plan.variables.changing)
+    return bool(names & set(setter.plan.setting.names))
+
+
+@dataclass(frozen=True)
+class SomeTurns:
+    """Some turns.
+
+    Attributes:
+        arrived: The rows of each type.
+        ticks: The moves of the clock.
+        before: What the clock showed before them, in milliseconds.
+        until: The place behind them.
+    """
+
+    arrived: dict[str, PlacedRows]
+    ticks: TickRows | None
+    before: int
+    until: int
+
+    def pieces(self, cuts: frozenset[str] | None) -> Iterator[SomeTurns]:
+        """Pieces that end with events of some types, or with each turn; see `Order`."""
+        ends = [each.places for name, each in self.arrived.items() if cuts is None or name in cuts]
+        if cuts is None and self.ticks is not None:
+            ends.append(self.ticks.places)
+        if not ends:
+            yield self
+            return
+        low, before = None, self.before
+        for end in np.unique(np.append((np.concatenate(ends) // TURN + 1) * TURN, self.until)).tolist():
+            arrived = {name: _between(each, low, end) for name, each in self.arrived.items()}
+            arrived = {name: each for name, each in arrived.items() if len(each.places)}
+            ticks = None if self.ticks is None else _ticks_between(self.ticks, low, end)
+            if arrived or ticks is not None:
+                yield SomeTurns(arrived, ticks, before, end)
+            low, before = end, before if ticks is None else int(ticks.clocks[-1]) // 1000
+
+
+def _span(places: np.ndarray, low: int | None, end: int) -> tuple[int, int]:
+    first = 0 if low is None else int(np.searchsorted(places, low))
+    return first, int(np.searchsorted(places, end))
+
+
+def _between(rows: PlacedRows, low: int | None, end: int) -> PlacedRows:
+    first, last = _span(rows.places, low, end)
+    return PlacedRows(rows.places[first:last], rows.rows.slice(first, last - first))
+
+
+def _ticks_between(ticks: TickRows, low: int | None, end: int) -> TickRows | None:
+    first, last = _span(ticks.places, low, end)
+    if first == last:
+        return None
+    return TickRows(ticks.places[first:last], ticks.clocks[first:last], ticks.asks[first:last])

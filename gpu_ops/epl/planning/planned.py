@@ -1,0 +1,84 @@
+"""Plans of statements, and what they are made over."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from gpu_ops.core.time import MIN_TIME
+from gpu_ops.epl.binding.scope import unknown
+from gpu_ops.epl.patterns import EventFilter
+from gpu_ops.epl.planning.settings import VariableSetting
+from gpu_ops.epl.planning.variables import KnownVariable, ReadVariables
+from gpu_ops.plan.nodes import Feed, Node
+
+
+@dataclass(frozen=True)
+class PlannedStatement:
+    """A query as a plan.
+
+    Attributes:
+        node: Points at the places of deliveries: `ROW`, `ORDER`, and its columns under the names `@column 0` and so on.
+        columns: What its columns are called, and their types.
+        reads: The types of events that it reads.
+        shows: Which rows a listener gets as new ones and as old ones, by their kind; None for none.
+        inserts: Which kinds of rows go to the stream that it inserts into.
+        ordered: Whether the rows of an iterator have an order.
+        variables: The variables that it reads.
+        history: The leaf with their values, from place to place; None if it reads none that changes.
+        before: The leaf with their values before anything is set at a place, as filters see them.
+        setting: What its rows do to variables, if they do: then they are those that trigger it.
+        filtering: The variables on which it depends what triggers it.
+    """
+
+    node: Node
+    columns: pa.Schema
+    reads: tuple[str, ...]
+    shows: tuple[str | None, str | None]
+    inserts: tuple[str, ...] = ()
+    ordered: bool = True
+    variables: ReadVariables = field(default_factory=ReadVariables)
+    history: Feed | None = None
+    before: Feed | None = None
+    setting: VariableSetting | None = None
+    filtering: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """What statements are planned over.
+
+    Attributes:
+        types: The properties of each type of event.
+        arrivals: The leaf of each type's arrivals.
+        ticks: The leaf of ticks.
+        clock: What the clock shows, in ticks.
+        irstream: Whether a statement that says nothing of it gets the remove stream too.
+        asks: Whether content may be asked for.
+        variables: The variables.
+    """
+
+    types: Mapping[str, pa.Schema]
+    arrivals: Mapping[str, Node]
+    ticks: Node
+    clock: int = MIN_TIME
+    irstream: bool = False
+    asks: bool = True
+    variables: Mapping[str, KnownVariable] = field(default_factory=dict)
+
+
+def known_type(source: EventFilter, ledger: Ledger) -> pa.Schema:
+    """The properties of a stream's events.
+
+    Raises:
+        PlacedError: There is no such type.
+    """
+    schema = ledger.types.get(source.type_name)
+    if schema is None:
+        known = list(ledger.types)
+        raise unknown(
+            source, f"There is no type of events {source.type_name!r}.", source.type_name, known, known, "Known"
+        )
+    return schema
