@@ -113,6 +113,13 @@ QUERIES: Mapping[str, Callable[[], g.Stream]] = {
     "semi join": lambda: _two(lambda one, two: one.join(two, how="semi")),
     "clipped": lambda: _two(lambda one, two: one.clip_by(two, on="k")),
     "as of": lambda: _two(lambda one, two: one.asof_join(two, on="k", tolerance="2d")),
+    "nearest": lambda: _two(lambda one, two: one.asof_join(two, on="k", tolerance="2d", direction="nearest")),
+    "arrivals": lambda: (
+        g.arrivals(source())
+        .last_span("2d")
+        .deliveries("k", s=g.sum("v"), by="k", shown="both")
+        .output("last", every="1d")
+    ),
     "stitched": lambda: source().select("k", "v").stitch(),
     "last": lambda: source().by("k").last(3).agg(n=g.count(), most=g.max("v")),
     "batches": lambda: source().by("k").batches(3).changes(),

@@ -25,11 +25,19 @@ _OUTER = frozenset({"left", "right", "full"})
 
 @dataclass(frozen=True)
 class JoinedStream:
-    """A stream of a join: what expressions call it, and its rows while they are in its window, or as they come."""
+    """A stream of a join.
+
+    Attributes:
+        term: The stream as it is written.
+        stream: What expressions call it.
+        rows: Its rows while they are in its window, or as they come.
+        looked: Columns with what earlier rows have.
+    """
 
     term: q.StreamTerm
     stream: BoundStream
     rows: Node
+    looked: tuple[str, ...] = ()
 
 
 def joined_columns(query: q.Query, stream: BoundStream, number: int) -> BoundStream:
@@ -131,6 +139,7 @@ def _own(joined: JoinedStream, number: int) -> Node:
     """A stream's rows under names of its own."""
     columns = [nw.col(name).alias(own) for name, own in joined.stream.columns.items()]
     special = [nw.col(name).alias(of_stream(name, number)) for name in (PLACE, CLOCK)]
+    special += [nw.col(name) for name in joined.looked]
     return Project(joined.rows, (*columns, *special), keep=False)
 
 

@@ -24,8 +24,8 @@ from gpu_ops.plan.aggregates import count
 from gpu_ops.plan.look_back import Earlier, LookBack
 from gpu_ops.plan.nodes import Node, extended
 
-_PREVIOUS = ("prev", "prevtail", "prevcount", "prevwindow")
-_GROUPING = frozenset({"groupwin", "groupby"})
+PREVIOUS = ("prev", "prevtail", "prevcount", "prevwindow")
+GROUPWIN = frozenset({"groupwin", "groupby"})
 
 
 @dataclass
@@ -36,11 +36,13 @@ class LookingBack:
         windows: The windows of its stream.
         views: How they are written.
         events: What names stand for in expressions of a single event.
+        named: What the names of its columns begin with, behind the `@`.
     """
 
     windows: StreamWindows
     views: Sequence[View]
     events: StreamScope
+    named: str = ""
     has_previous: bool = False
     _columns: dict[str, nw.Expr] = field(default_factory=dict)
     _named: dict[str, str] = field(default_factory=dict)
@@ -60,7 +62,7 @@ class LookingBack:
 
     def previous(self, node: e.Expression, aggregates: AggregateColumns) -> Bound | None:
         """`prev(…)`, `prevtail(…)`, `prevcount(…)`, `prevwindow(…)` as columns of deliveries; None for other nodes."""
-        call = _call(node, _PREVIOUS)
+        call = _call(node, PREVIOUS)
         if call is None:
             return None
         if not self.views:
@@ -98,12 +100,12 @@ class LookingBack:
         name = self._below(bound)
         key = (name, back, together)
         if key not in self._earlier:
-            self._earlier[key] = Earlier(f"@looked {len(self._earlier)}", name, back, together)
+            self._earlier[key] = Earlier(f"@{self.named}looked {len(self._earlier)}", name, back, together)
         return Bound(nw.col(self._earlier[key].name), bound.type)
 
     def _below(self, bound: Bound) -> str:
         """The column of an expression below where rows look back."""
-        name = self._named.setdefault(f"{bound.text}: {bound.type}", f"@earlier {len(self._named)}")
+        name = self._named.setdefault(f"{bound.text}: {bound.type}", f"@{self.named}earlier {len(self._named)}")
         self._columns.setdefault(name, bound.value)
         self._types[name] = bound.type
         return name
@@ -115,7 +117,7 @@ class LookingBack:
         return tuple(aggregates.column(bound, "key") for bound in self._grouping())
 
     def _grouping(self) -> list[Bound]:
-        views = [each for each in self.views if each.name.lower() in _GROUPING]
+        views = [each for each in self.views if each.name.lower() in GROUPWIN]
         return [bind(key, self.events) for each in views for key in each.arguments]
 
     def _group_columns(self) -> tuple[str, ...]:
@@ -132,6 +134,11 @@ class LookingBack:
         return (*columns, PLACE), (*down, self.views[-1].name.lower() == "sort")
 
     # The plan
+
+    @property
+    def looked(self) -> tuple[str, ...]:
+        """The columns of earlier rows."""
+        return tuple(each.name for each in self._earlier.values())
 
     def rows(self, memberships: Node) -> Node:
         """Rows in the windows, with what they see of earlier ones."""

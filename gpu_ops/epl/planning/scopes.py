@@ -15,6 +15,7 @@ from gpu_ops.epl.binding.scope import BoundStream, StreamScope, unknown
 from gpu_ops.epl.placed_error import failure_at
 from gpu_ops.epl.planning.aggregates import PlannedAggregates
 from gpu_ops.epl.planning.looking_back import LookingBack
+from gpu_ops.epl.planning.looking_in_joins import LookingInJoin
 from gpu_ops.epl.planning.subqueries import Asked
 from gpu_ops.epl.planning.variables import VariableColumns
 from gpu_ops.plan.expressions import bare_column
@@ -36,10 +37,11 @@ class EventScope(StreamScope):
         streams: Sequence[BoundStream],
         looking: LookingBack | None = None,
         asked: Asked | None = None,
+        in_join: LookingInJoin | None = None,
         variables: VariableColumns | None = None,
     ) -> None:
         super().__init__(streams)
-        self.looking, self._asked, self._variables = looking, asked, variables
+        self.looking, self._asked, self.in_join, self._variables = looking, asked, in_join, variables
 
     def special(self, node: e.Expression) -> Bound | None:
         """What an earlier row has, a variable, or a sub-query."""
@@ -47,6 +49,7 @@ class EventScope(StreamScope):
         if variable is not None:
             return variable
         found = None if self.looking is None else self.looking.prior(node)
+        found = found if self.in_join is None else self.in_join.priors.get(node)
         return found if found is not None or self._asked is None else self._asked.special(node, self)
 
 
@@ -95,6 +98,8 @@ class DeliveredScope:
                 return self._grouping(node)
         looking = self._events.looking
         previous = None if looking is None else looking.previous(node, self._aggregates)
+        if self._events.in_join is not None:
+            previous = self._events.in_join.previous.get(node)
         return previous or self._keys.get(node) or self._asked.special(node, self) or self._events.special(node)
 
     def property(self, node: e.Name | e.Member) -> Bound | None:

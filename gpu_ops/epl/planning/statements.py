@@ -25,6 +25,7 @@ from gpu_ops.epl.planning.events import event_of, stream_meant
 from gpu_ops.epl.planning.joins import JoinedStream, join_of, joined_columns, with_bounds_as_said, without
 from gpu_ops.epl.planning.levels import levels_of
 from gpu_ops.epl.planning.looking_back import LookingBack
+from gpu_ops.epl.planning.looking_in_joins import LookingInJoin
 from gpu_ops.epl.planning.mentions import aggregate_calls, local_keys, properties_of
 from gpu_ops.epl.planning.parts import parts
 from gpu_ops.epl.planning.planned import Ledger, PlannedStatement, known_type
@@ -101,6 +102,7 @@ class _QueryPlanner:
     def __init__(self, statement: Statement, query: q.Query, ledger: Ledger, variables: VariableColumns) -> None:
         self._query, self._ledger, self._variables = query, ledger, variables
         self._held: list[e.Expression] = []
+        self._in_join: LookingInJoin | None = None
         self._subqueries = Subqueries(ledger)
         self._keeps_last = any(each.name.lower() == "iterableunbound" for each in statement.annotations)
         self._selector = query.selector or ("irstream" if ledger.irstream else "istream")
@@ -168,7 +170,7 @@ class _QueryPlanner:
         streams, windows = self._windows()
         windowed = any(stream.windowed for stream in streams)
         looking = None if query.joins else LookingBack(windows, query.stream.views, StreamScope(streams))
-        events = EventScope(streams, looking, variables=self._variables)
+        events = EventScope(streams, looking, in_join=self._in_join, variables=self._variables)
         condition = without(query.where, self._held)
         condition = with_bounds_as_said(condition) if query.joins and condition is not None else condition
         where = None if condition is None or _waits(condition) else bind_condition(condition, events).value
@@ -241,6 +243,12 @@ class _QueryPlanner:
         for rate in aggregates.rates:
             points = extended(_where(self._arrived, where), read)
             node = rate.over(node, points, self._ledger.ticks, levels[0])
+        if self._in_join is not None:
+            if self._in_join.previous and (by_group or output is not None):
+                raise unsupported(
+                    next(iter(self._in_join.previous)), "prev of joins beside aggregates alone or outputs"
+                )
+            node = self._in_join.over(node)
         node = asked.over(node)
         if reads((query.items, query.having, query.order_by)) or (windowed and reads(query.where)):
             node = self._variables.beside(node)
@@ -313,19 +321,25 @@ class _QueryPlanner:
             self._arrived = node
             return [stream], self._kept(query.stream, stream, node)
         made: list[JoinedStream] = []
-        for number, term in enumerate(query.streams):
-            if term.alias and term.alias in {each.stream.name for each in made}:
+        aliases, batches = set[str](), set[int]()
+        for term in query.streams:
+            if term.alias and term.alias in aliases:
                 raise failure_at(term, f"Two streams are called {term.alias!r}.", "Give this one another name.")
-            stream, node = self._source(term)
-            if term.unidirectional:
-                rows = node
-            elif not term.views:
+            aliases.add(term.alias)
+        sources = [self._source(term) for term in query.streams]
+        looking = LookingInJoin(query, [stream for stream, _ in sources])
+        for number, (term, (stream, node)) in enumerate(zip(query.streams, sources, strict=True)):
+            if not term.unidirectional and not term.views:
                 raise unsupported(term, "streams of joins without a window", "Write one: #keepall, for instance.")
-            else:
-                rows = self._kept(term, stream, node).memberships
-            made.append(JoinedStream(term, joined_columns(query, stream, number), rows))
+            windows = StreamWindows(node, node) if term.unidirectional else self._kept(term, stream, node)
+            batches |= {number} if windows.in_batches else set()
+            rows, looked = looking.rows(number, term, windows)
+            made.append(JoinedStream(term, joined_columns(query, stream, number), rows, looked))
+        self._in_join = looking
         node, self._held = join_of(query, made)
-        order = tuple((of_stream(PLACE, number), False) for number in range(len(made)))
+        # The rows of a batch come one after the other, each with its matches.
+        numbers = sorted(range(len(made)), key=lambda number: number not in batches)
+        order = tuple((of_stream(PLACE, number), False) for number in numbers)
         return [each.stream for each in made], StreamWindows(node, node, order=order)  # type: ignore[misc]
 
     def _source(self, term: q.StreamTerm) -> tuple[WindowedStream, Node]:
@@ -494,7 +508,9 @@ class _QueryPlanner:
         columns = [bound.value.alias(f"@column {at}") for at, (_, bound) in enumerate(items)]
         sort = [bound.value.alias(f"@sort {at}") for at, (_, bound) in enumerate(order)]
         in_window = [
-            nw.when(nw.col(ROW).is_in([HELD, OLD])).then(nw.col(name)).alias(f"@place {at}")
+            (nw.col(name) if query.joins else nw.when(nw.col(ROW).is_in([HELD, OLD])).then(nw.col(name))).alias(
+                f"@place {at}"
+            )
             for at, (name, _) in enumerate(windows.order if not order else ())
             if name in node.schema.names
         ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -46,8 +47,12 @@ class Clocks:
         self._place, self._clock = place, clock
 
     def at(self, places: Any) -> Any:
-        """int64: what the clock shows at some places."""
-        return self._device.kernels.take(self._clock, np.searchsorted(self._place, places, side="right") - 1)
+        """int64: what the clock shows at some places, which ascend."""
+        # Where both ascend, this is a merge.
+        group = np.zeros_like(places, shape=max(len(self._place), len(places)), dtype=np.int32)
+        count = len(self._place)
+        moves = self._device.kernels.search_pairs(group[:count], self._place, group[: len(places)], places)
+        return self._device.kernels.take(self._clock, moves - 1)
 
     def before(self, cti: int) -> int:
         """What it shows behind the last move before a CTI."""
@@ -65,9 +70,12 @@ class Clocks:
 
     def declared(self) -> Iterator[StateTable]:
         """The declaration of that table."""
-        yield StateTable("clocks", {"place": NUMBERED_TIME, "clock": NUMBERED_TIME}, required=True)
+        place = replace(NUMBERED_TIME, ascends=True)
+        yield StateTable("clocks", {"place": place, "clock": NUMBERED_TIME}, required=True)
 
     def restore(self, tables: Mapping[str, pa.Table]) -> None:
         """What `tables` gave."""
+        if not len(tables["clocks"]):
+            return
         made = (self._device.columns.array(np.array(tables["clocks"][name].to_numpy())) for name in ("place", "clock"))
         self._place, self._clock = made

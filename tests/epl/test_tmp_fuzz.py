@@ -1,0 +1,217 @@
+"""Texts over data at rest: what a runtime delivers that is told the same, in any cut, on any device."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import gpu_ops as g
+from gpu_ops import epl
+from gpu_ops.epl.binding.types import event_type
+from gpu_ops.errors import ColumnError, PlanError, TextError, TimeError
+from tests.support.epl_scripts import SCHEMA, Advance, Scenario, Send, asking, joins, scenarios
+from tests.support.examples import examples
+from tests.support.ticks import at_us
+
+_TIMES = pa.schema([("seq", pa.int64()), ("at", pa.int64())])
+
+
+def _frames(scenario: Scenario) -> tuple[dict[str, pa.Table], int]:
+    """(the events of each type with their numbers and times, when the script ends)."""
+    now, rows = 0, {name: list[Mapping[str, Any]]() for name in SCHEMA}
+    for number, step in enumerate(scenario.steps):
+        if isinstance(step, Advance):
+            now = step.now
+        elif isinstance(step, Send):
+            rows[step.type_name].append({**step.row, "seq": number, "at": now})
+    schemas = {name: pa.schema([*event_type(dict(SCHEMA[name])), *_TIMES]) for name in SCHEMA}
+    return {name: pa.Table.from_pylist(list(some), schemas[name]) for name, some in rows.items()}, now
+
+
+def _told(text: str, frames: Mapping[str, pa.Table], until: int) -> list[Mapping[str, Any]]:
+    """What the last statement of a text delivers in a runtime, event by event."""
+    runtime = epl.Runtime({name: table.schema for name, table in frames.items()})
+    last = runtime.deploy(text)[-1]
+    last.deliveries()
+    turns = len(runtime.statements) - 1  # each deployment is one
+    events = [(row["seq"], row["at"], name, row) for name, table in frames.items() for row in table.to_pylist()]
+    for _, time, name, row in sorted(events, key=lambda each: (each[1], each[0])):
+        if time > runtime.clock:
+            runtime.advance(time)
+        runtime.send(name, row)
+    if until > runtime.clock:
+        runtime.advance(until)
+    return [{**row, "turn": row["turn"] - turns} for row in last.deliveries().to_pylist()]
+
+
+def _rows(answer: pa.Table) -> list[Mapping[str, Any]]:
+    rows: list[Mapping[str, Any]] = answer.drop_columns(["start", "end"]).to_pylist()
+    return rows
+
+
+def _live(query: g.Stream, frames: Mapping[str, pa.Table], device: str, chance: random.Random, folder: Path) -> Any:
+    """The same query live: the rows of each input in any cut, in any order that the CTIs allow."""
+    live, found = query.start(device=device), list[pa.Table]()
+    left = {name: table.sort_by("at") for name, table in frames.items() if name in live.input_ctis()}
+    while any(table.num_rows for table in left.values()):
+        name = chance.choice([name for name, table in left.items() if table.num_rows])
+        table, size = left[name], chance.randrange(1, 5)
+        some = table.slice(0, size)
+        shuffled = chance.sample(range(some.num_rows), some.num_rows)
+        live.push(some.take(pa.array(shuffled, pa.int64())), input=name)
+        left[name] = table.slice(size)
+        if chance.random() < 0.6:
+            rest = left[name]["at"].to_pylist()
+            live.advance(at_us(min(rest, default=50_000) * 1000), input=name)
+        if chance.random() < 0.5:
+            found.append(live.results())
+        if chance.random() < 0.2:
+            live.checkpoint(folder / "checkpoint")
+            found.append(live.results())
+            live = g.restore(folder / "checkpoint", query, device=device)
+    live.close()
+    return pa.concat_tables([*found, live.results()])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("device", ["cpu", "array"])
+@given(scenarios() | scenarios() | joins() | asking())
+@examples(300)
+def test_a_query_gives_what_a_runtime_delivers(device: str, scenario: Scenario) -> None:
+    frames, until = _frames(scenario)
+    try:
+        query = epl.query(scenario.text, frames, order="seq", time="at", until=until)
+    except TextError:
+        return
+    assert _rows(query.collect(device=device)) == _told(scenario.text, frames, until)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("device", ["cpu", "array"])
+@given(scenarios() | joins() | asking(), st.integers(0, 1 << 30))
+@examples(200)
+def test_a_live_query_gives_it_in_any_cut(
+    device: str, tmp_path_factory: pytest.TempPathFactory, scenario: Scenario, seed: int
+) -> None:
+    frames, until = _frames(scenario)
+    try:
+        query = epl.query(scenario.text, frames, order="seq", time="at", until=until)
+    except TextError:
+        return
+    folder = tmp_path_factory.mktemp("live")
+    assert _rows(_live(query, frames, device, random.Random(seed), folder)) == _rows(query.collect(device=device))
+
+
+# What users see
+
+_DRAWN = pa.table({"seq": [1, 2, 3], "account": ["a", "b", "a"], "amount": [5, 7, 1], "at": [0, 0, 4_000]})
+
+
+def test_statements_insert_one_into_another() -> None:
+    """Large ones twice over; both inserted streams and events that come belong to the last statement."""
+    text = """
+        insert into Large select account, amount from Withdrawal where amount > 1;
+        insert into Large(amount) select 2 * amount from Withdrawal where account = 'a';
+        insert into Twice select sum(amount) as total from Large;
+        @name('s') select * from Twice#length(1)
+    """
+    frames = {"Withdrawal": _DRAWN, "Large": _DRAWN.slice(0, 1).set_column(0, "seq", pa.array([9]))}
+    query = epl.query(text, frames, order="seq", time="at")
+    assert _rows(query.collect()) == _told(text, frames, 0)
+    assert _rows(query.collect(device="array")) == _told(text, frames, 0)
+    assert [row["total"] for row in _rows(query.collect())] == [5, 15, 22, 27, 29]
+
+
+def test_expressions_are_declared_and_streams_are_made_in_any_order() -> None:
+    text = """
+        create expression twice { x => 2 * x.amount };
+        create schema Large (amount long);
+        insert into Larger select sum(amount) as total from Large;
+        insert into Large select twice(w) as amount from Withdrawal as w where w.amount >= 5;
+        select * from Larger
+    """
+    query = epl.query(text, Withdrawal=_DRAWN, order="seq")
+    assert [row["total"] for row in _rows(query.collect())] == [10, 24]
+    assert _rows(query.collect()) == _told(text, {"Withdrawal": _DRAWN}, 0)
+
+
+def test_without_times_the_clock_stays() -> None:
+    query = epl.query(
+        "select current_timestamp() as now, amount from Withdrawal", Withdrawal=_DRAWN, order="seq", start=7
+    )
+    assert [(row["turn"], row["now"], row["amount"]) for row in _rows(query.collect())] == [
+        (1, 7, 5),
+        (2, 7, 7),
+        (3, 7, 1),
+    ]
+
+
+def test_streams_have_their_times() -> None:
+    """Both streams are points; the second event of A moves the clock past the end of the first one's window."""
+    tables = pa.table({"at": [1, 20], "a": [1, 2]}), pa.table({"at": [5], "b": [7]})
+    one, other = (g.events(table, start="at", unit="s") for table in tables)
+    text = "select irstream a, b from A#time(10 sec), B#keepall"
+    found = epl.query(text, A=one, B=other).collect()
+    assert [(row["row"], row["a"], row["start"].timestamp()) for row in found.to_pylist()] == [
+        ("new", 1, 5),
+        ("old", 1, 20),
+        ("new", 2, 20),
+    ]
+
+
+def test_frames_come_back_as_what_they_were() -> None:
+    query = epl.query("select account from Withdrawal", Withdrawal=pl.from_arrow(_DRAWN), order="seq")
+    assert isinstance(query.collect(), pl.DataFrame)
+    assert query.collect()["account"].to_list() == ["a", "b", "a"]
+
+
+def test_events_of_several_inputs_come_in_their_order_where_they_are_tied() -> None:
+    frames = {"B": pa.table({"seq": [1]}), "A": pa.table({"seq": [1]})}
+    text = "insert into C select 'a' as n from A; insert into C select 'b' as n from B; select n from C"
+    assert [row["n"] for row in _rows(epl.query(text, frames, order="seq").collect())] == ["b", "a"]
+
+
+@pytest.mark.parametrize(
+    ("text", "given", "error", "says"),
+    [
+        ("select * from W", {"order": "nr"}, ColumnError, "'nr'"),
+        ("select * from W", {}, PlanError, "order="),
+        ("select ammount from W", {"order": "seq"}, TextError, "amount"),
+        ("select 1 as turn from W", {"order": "seq"}, ColumnError, "turn"),
+        ("select * from X", {"order": "seq"}, TextError, "X"),
+        ("create schema X (a int); select * from X", {"order": "seq"}, PlanError, "X=frame"),
+        ("select * from W; select * from W", {"order": "seq"}, PlanError, "insert into"),
+        ("create schema X (a int)", {"order": "seq"}, PlanError, "asks nothing"),
+        ("select * from W(on", {"order": "seq"}, TextError, "line 1"),
+        ("select * from W", {"order": "account"}, ColumnError, "account"),
+    ],
+)
+def test_what_cannot_be_asked_is_an_error_at_once(
+    text: str, given: Mapping[str, Any], error: type[Exception], says: str
+) -> None:
+    with pytest.raises(error, match=says):
+        epl.query(text, W=_DRAWN, **given)
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "says"),
+    [
+        ({"time": "at"}, ColumnError, "come at 1970-01-01T00:00:00Z, and nothing says which is first"),
+        ({"order": "at"}, ColumnError, "one number"),
+        ({"time": "at", "order": "seq", "start": 1}, TimeError, "before the clock starts"),
+    ],
+)
+def test_what_has_no_order_is_an_error_when_it_is_read(
+    given: Mapping[str, Any], error: type[Exception], says: str
+) -> None:
+    query = epl.query("select * from W", W=_DRAWN, **given)
+    with pytest.raises(error, match=says):
+        query.collect()
