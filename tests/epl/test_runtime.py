@@ -20,7 +20,7 @@ from tests.support.epl_interpreter import Interpreter
 from tests.support.epl_on_runtime import RuntimeEngine, rows_of
 from tests.support.epl_recorded import difference, recorded, same
 from tests.support.epl_scripts import NAME, SCHEMA, Advance, Scenario, Send, played, same_traces, scenarios
-from tests.support.examples import examples
+from tests.support.examples import by_default, examples
 
 _PASSED = 412
 """How many recorded cases pass. The others ask for what there is not, by name."""
@@ -46,7 +46,7 @@ def test_recorded_cases(conformance: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("device", ["cpu", "array"])
 @given(scenarios())
-@examples(20, derandomize=True)
+@by_default(150, derandomize=True)
 def test_a_runtime_delivers_what_the_interpreter_delivers(device: str, scenario: Scenario) -> None:
     try:
         found = played(scenario, RuntimeEngine(SCHEMA, device=device))
@@ -383,3 +383,12 @@ def test_a_stream_that_becomes_deeper_is_still_read_after_what_makes_it() -> Non
         runtime.deploy("create schema C (w int)")
     runtime.send("A", {"v": 1})
     assert runtime["end"].deliveries()["v"].to_pylist() == [3]
+
+
+def test_what_the_readme_shows_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    code = readme.split("## Esper's statements")[1].split("```python\n")[1].split("```")[0]
+    exec(compile(code, "README.md", "exec"), {})  # noqa: S102  (it is ours)
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[:3] == [f"[{{'account': 'A', 'total': {total}}}]" for total in (5, 11, None)]
+    assert printed[-1] == "amount: [[6]]"

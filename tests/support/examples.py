@@ -15,6 +15,6 @@ def examples(count: int, **more: Any) -> settings:
     return settings(max_examples=count if _PROFILE >= _DEFAULT else min(count, _PROFILE), **more)
 
 
-def by_default(count: int) -> settings:
-    """`count` examples in the default profile; the others have their own."""
-    return settings(max_examples=count if _PROFILE == _DEFAULT else _PROFILE)
+def by_default(count: int, **more: Any) -> settings:
+    """`count` examples in the default profile; the others have their own. `more` are further settings."""
+    return settings(max_examples=count if _PROFILE == _DEFAULT else _PROFILE, **more)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from gpu_ops.core.turns import NEW, OLD
+from gpu_ops.core.turns import GROUPING, NEW, OLD
 from gpu_ops.devices import Device
 from gpu_ops.operators.deliveries.rows import IS_NEW, IS_OLD
 from gpu_ops.operators.row_order import run_ends, run_starts
@@ -162,9 +162,11 @@ def _current(node: OutputRate, rows: Gathered, device: Device) -> Chosen:
 def _current_of_groups(node: OutputRate, rows: Gathered, device: Device) -> Chosen:
     """Each group's current row; as old rows their first ones, or the current ones of groups that did not change."""
     keep, take = device.kernels.keep, device.kernels.take
-    first, _ = _ends(rows, keep(rows.kind == IS_OLD), device)
-    _, last = _ends(rows, keep(rows.kind == IS_NEW), device)  # by group, then by firing
     every = node.selection == "all"
+    # Esper looks again for an old row that passes: with "all" where there is one level, with "last" where several are.
+    again = not node.waits and every != (GROUPING in node.group)
+    first, _ = _ends(rows, keep((rows.kind == IS_OLD) & (rows.passes | (not again))), device)
+    _, last = _ends(rows, keep(rows.kind == IS_NEW), device)  # by group, then by firing
     taken = take(rows.firing, last)
     at, firing = _lasting(rows, last, device) if every else _where(taken < rows.firings, device, last, taken)
     order = by_firing(firing, at, rows.firings, device)
