@@ -111,7 +111,9 @@ class Variables:
     def _seen(self, name: str, number: int, begin: int, *, but: int = -1) -> tuple[Any, pa.Array]:
         """(places, ascending, and the values from each on); of several at a place the last one counts."""
         known = self.known[name]
-        mine = [each for each in self._changes if name in each.values and each.number != but]
+        mine = sorted(
+            (each for each in self._changes if name in each.values and each.number != but), key=lambda each: each.number
+        )
         parts = [each.places + (0 if each.number < number else _NEXT) for each in mine]
         begin = min([begin, *(int(each[0]) for each in parts)])
         places = np.concatenate([np.array([begin], np.int64), *parts])

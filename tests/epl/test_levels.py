@@ -86,6 +86,29 @@ def test_groups_that_may_end_are_refused(text: str) -> None:
         epl.Runtime(SCHEMA).deploy(text)
 
 
+@st.composite
+def _by_expressions(draw: st.DrawFn) -> Scenario:
+    keys = ["v + 1", "case when v > 1 then 1 else 0 end", "rollup(k, coalesce(v, 0))", "cube(v * 2, k)"]
+    having = draw(st.sampled_from(["", " having count(*) > 1", " having v is not null"]))
+    text = f"@name('{NAME}') select v, sum(ts) as s, max(x) as m from A group by {draw(st.sampled_from(keys))}{having}"
+    return Scenario(text, draw(scripts()), in_any_order=True)
+
+
+@pytest.mark.parametrize("device", ["cpu", "array"])
+@given(_by_expressions())
+@examples(8, derandomize=True)
+def test_what_a_key_is_computed_of_is_that_of_the_last_event(device: str, scenario: Scenario) -> None:
+    found = played(scenario, RuntimeEngine(SCHEMA, device=device))
+    assert same_traces(found, played(scenario, Interpreter(SCHEMA)), scenario)
+
+
+@pytest.mark.parametrize("text", ["select {} from A#length(2)", "select irstream {} from A", "select {} from A"])
+def test_what_a_key_is_computed_of_is_refused_where_rows_leave(text: str) -> None:
+    end = "" if "irstream" in text or "#" in text else " output every 2 events"
+    with pytest.raises(TextError, match="v beside the keys of groups in windows"):
+        epl.Runtime(SCHEMA).deploy(f"{text.format('v, count(*)')} group by v + 1{end}")
+
+
 def test_a_key_may_be_said_with_its_stream() -> None:
     engine = RuntimeEngine({"A": {"k": "string", "v": "int"}})
     engine.deploy("select a.k as k, grouping(a.k) as g, grouping_id(v, a.k) as id from A as a group by rollup(k, v)")

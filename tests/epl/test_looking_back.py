@@ -54,6 +54,9 @@ _CHOSEN = (
     "sorted(x, v desc)",
 )
 _WHERE = st.sampled_from(["", "", " where v > 0", " where k = 'a' or v < 2"])
+_PREVIOUS_WHERE = st.sampled_from(
+    [" where prev(1, v) < v", " where prevcount(v) > 1 or v > 2", " where prevtail(0, ts) < ts"]
+)
 _PRIOR_WHERE = st.sampled_from(["", " where prior(1, v) = v", " where v >= prior(1, v)"])
 _GROUPED = st.sampled_from(["length(2)", "length_batch(2)", "time_batch(1 sec)", "time(1 sec)", "sort(2, v desc)"]).map(
     lambda view: Windows(f"#groupwin(k)#{view}", has_order=False, has_previous=True)
@@ -67,7 +70,7 @@ def _looking(draw: st.DrawFn) -> Scenario:
     window = draw(windows | _GROUPED)
     columns = [*_ANYWHERE, *(_IN_WINDOWS if window.has_previous else ())]
     items = draw(st.lists(st.sampled_from(columns), min_size=1, max_size=4, unique=True))
-    where = draw(_WHERE if any("prev" in item for item in items) else _WHERE | _PRIOR_WHERE)
+    where = draw(_WHERE | (_PREVIOUS_WHERE if any("prev" in item for item in items) else _PRIOR_WHERE))
     where = _without_posts(window.text, where)
     order = draw(st.sampled_from(["", "", " order by prior(1, v), ts", " having prior(1, v) is not null"]))
     text = f"@name('{NAME}') select {draw(_SELECTOR)}ts, {_listed(items)} from A{window.text} as s{where}{order}"

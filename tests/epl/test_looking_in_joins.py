@@ -23,7 +23,15 @@ _ITEMS = st.sampled_from(
         "prevtail(1, b.w) as t, prevwindow(a.v) as l",
     ]
 )
-_REST = st.sampled_from(["", " where prior(1, v) is not null", " order by prior(1, b.w)", " output every 2 events"])
+_REST = st.sampled_from(
+    [
+        "",
+        " where prev(1, a.v) > 0",
+        " where prior(1, v) is not null",
+        " order by prior(1, b.w)",
+        " output every 2 events",
+    ]
+)
 
 
 @st.composite

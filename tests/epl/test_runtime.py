@@ -22,7 +22,7 @@ from tests.support.epl_recorded import difference, recorded, same
 from tests.support.epl_scripts import NAME, SCHEMA, Advance, Scenario, Send, played, same_traces, scenarios
 from tests.support.examples import by_default, examples
 
-_PASSED = 412
+_PASSED = 415
 """How many recorded cases pass. The others ask for what there is not, by name."""
 
 
@@ -383,3 +383,12 @@ def test_a_stream_that_becomes_deeper_is_still_read_after_what_makes_it() -> Non
         runtime.deploy("create schema C (w int)")
     runtime.send("A", {"v": 1})
     assert runtime["end"].deliveries()["v"].to_pylist() == [3]
+
+
+def test_what_the_readme_shows_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    code = readme.split("## Esper's statements")[1].split("```python\n")[1].split("```")[0]
+    exec(compile(code, "README.md", "exec"), {})  # noqa: S102  (it is ours)
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[:3] == [f"[{{'account': 'A', 'total': {total}}}]" for total in (5, 11, None)]
+    assert printed[-1] == "amount: [[6]]"

@@ -31,6 +31,7 @@ TEXTS: dict[str, str] = {
     "outer": "select a.v as v, b.w as w from A#lastevent as a full outer join B#keepall as b on a.k = b.k",
     "asking": "select v, (select sum(w) from B#length(2) as b where b.k = a.k) as s from A as a",
     "looking": "select v, prior(2, v) as p from A#time_accum(2 sec)",
+    "variable": "create variable int least = 1; on B set least = w % 4; select v from A(v >= least)#length(3)",
     "derived": "insert into C select k, v from A(v > 1); select irstream v from C#length_batch(2)",
 }
 """Statements by what they are about."""

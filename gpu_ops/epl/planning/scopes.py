@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import narwhals as nw
 
@@ -12,10 +13,12 @@ from gpu_ops.epl import expressions as e
 from gpu_ops.epl.binding import types as t
 from gpu_ops.epl.binding.bound import Bound
 from gpu_ops.epl.binding.scope import BoundStream, StreamScope, unknown
-from gpu_ops.epl.placed_error import failure_at
+from gpu_ops.epl.placed_error import failure_at, unsupported
 from gpu_ops.epl.planning.aggregates import PlannedAggregates
+from gpu_ops.epl.planning.chosen_events import last_of
 from gpu_ops.epl.planning.looking_back import LookingBack
 from gpu_ops.epl.planning.looking_in_joins import LookingInJoin
+from gpu_ops.epl.planning.parts import parts
 from gpu_ops.epl.planning.subqueries import Asked
 from gpu_ops.epl.planning.variables import VariableColumns
 from gpu_ops.plan.expressions import bare_column
@@ -94,6 +97,8 @@ class DeliveredScope:
     ) -> None:
         self._events, self._aggregates, self._keys, self._asked = events, aggregates, keys, asked
         self._levels = levels
+        self.of_groups: Literal["", "refused", "last"] = ""
+        """What properties beside the keys are where each row is that of a group: refused, or the last event's."""
 
     def special(self, node: e.Expression) -> Bound | None:
         """A key of the groups, what another row has, a sub-query, or whether the row is a new one."""
@@ -112,7 +117,18 @@ class DeliveredScope:
     def property(self, node: e.Name | e.Member) -> Bound | None:
         """A property, or the key that is this property."""
         made = self._events.property(node)
-        return made if made is None else self._key(node, made) or made
+        key = None if made is None else self._key(node, made)
+        if made is None or key is not None or not self.of_groups:
+            return key or made
+        if self.of_groups == "refused":
+            hint = "Group by it, or aggregate it: last(…)."
+            raise unsupported(node, f"{node} beside the keys of groups in windows, of outputs or of old rows", hint)
+        value = last_of(self._aggregates, made, "ever")
+        for at, level in enumerate(self._levels if len(self._levels) > 1 else ()):
+            keys = [key for key, bound in self._keys.items() if bare_column(bound.value) in level]
+            if not any(each == node for each in parts(keys)):
+                value = nw.when(nw.col(GROUPING) != at).then(value)
+        return Bound(value, made.type)
 
     def _key(self, node: e.Expression, made: Bound) -> Bound | None:
         """The key that is a property."""

@@ -24,7 +24,7 @@ from gpu_ops.epl.planning.derived import DerivedView, is_derived
 from gpu_ops.epl.planning.events import event_of, stream_meant
 from gpu_ops.epl.planning.joins import JoinedStream, join_of, joined_columns, with_bounds_as_said, without
 from gpu_ops.epl.planning.levels import levels_of
-from gpu_ops.epl.planning.looking_back import LookingBack
+from gpu_ops.epl.planning.looking_back import LookingBack, looks_into_window
 from gpu_ops.epl.planning.looking_in_joins import LookingInJoin
 from gpu_ops.epl.planning.mentions import aggregate_calls, local_keys, properties_of
 from gpu_ops.epl.planning.parts import parts
@@ -179,6 +179,9 @@ class _QueryPlanner:
         asked = self._subqueries.asked()
         scope = DeliveredScope(events, aggregates, keys, asked, levels)
         kind = self._kind(keys, levels, events)
+        if kind == "row per group":
+            is_last = not (windowed or query.joins or query.output or self._gives_old(limited=False))
+            scope.of_groups = "last" if is_last else "refused"
         items = self._items(scope, streams)
         having = None if query.having is None else bind_condition(query.having, scope, "'having'").value
         if condition is not None and _waits(condition) and (windowed or query.joins):
@@ -383,7 +386,9 @@ class _QueryPlanner:
     ) -> nw.Expr:
         """A condition that asks sub-queries again as a row leaves: it is one on what is delivered."""
         if kind != "un-aggregated":
-            raise unsupported(condition, "sub-queries in 'where' of aggregates over a window")
+            raise unsupported(condition, "sub-queries and prev in 'where' of aggregates over a window")
+        if self._query.output is not None and any(looks_into_window(part) for part in parts(condition)):
+            raise unsupported(condition, "prev in 'where' beside an output clause")
         where = bind_condition(condition, scope).value
         return where if having is None else where & having
 
@@ -409,10 +414,6 @@ class _QueryPlanner:
             levels.append(tuple(columns))
         if len(levels) > _MOST_LEVELS:
             raise unsupported(self._query.group_by[0], f"more than {_MOST_LEVELS} levels of groups")
-        if len(levels) > 1:
-            for part in {part for key in keys for part in parts(key) if isinstance(part, e.Name | e.Member)}:
-                if part not in keys:
-                    raise unsupported(part, "rollups by expressions")
         return levels, keys
 
     def _own_keys(
@@ -555,7 +556,7 @@ class _QueryPlanner:
 
 def _waits(condition: e.Expression) -> bool:
     """Whether a condition holds for a row or not as things stand by then."""
-    return asks(condition) or reads(condition)
+    return asks(condition) or reads(condition) or any(looks_into_window(part) for part in parts(condition))
 
 
 def _where(node: Node, condition: nw.Expr | None) -> Node:
