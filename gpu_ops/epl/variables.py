@@ -235,7 +235,7 @@ class _Scan:
         last: dict[str, Any] = {}
         while done < self._count:
             end = min(done + size, self._count)
-            guess = {name: self._before[name][done:end] for name in names}
+            guess = {name: self._guessed(name, done, end, last) for name in names}
             try:
                 found, right = self._stretch(done, end, guess, last, at)
             except Exception:
@@ -262,6 +262,13 @@ class _Scan:
                 return found, end - begin
             guess = new
         return found, right + 1
+
+    def _guessed(self, name: str, begin: int, end: int, last: Mapping[str, Any]) -> pa.Array:
+        """What the values behind some rows may be: that behind the row before them, or what another has set."""
+        before = self._before[name][begin:end]
+        if name not in last:
+            return before
+        return pc.if_else(pa.array(self._fresh[name][begin:end]), before, last[name].cast(before.type))
 
     def _one_later(self, name: str, begin: int, end: int, values: pa.Array, last: Mapping[str, Any]) -> pa.Array:
         """The values before each row, from those behind it."""

@@ -253,10 +253,7 @@ class _QueryPlanner:
                 )
             node = self._in_join.over(node)
         node = asked.over(node)
-        if reads((query.items, query.having, query.order_by)) or (windowed and reads(query.where)):
-            node = self._variables.beside(node)
-        if limited and reads(query.output):
-            node = self._variables.marked(node)
+        node = self._with_variables(node, windowed=windowed, limited=limited)
         by = tuple(names) if kind in {"row per group", "aggregated and grouped"} else ()
         node = self._had(node, output if limited else None, having, kind, by, values if by_all else ())
         return self._shown(node, items, order, streams, windows)
@@ -276,6 +273,13 @@ class _QueryPlanner:
         rows = extended(_where(rows, where), read)
         content = replace(delivered, rows=rows, new=False, old=False, content=True, marks=False, snapshot=None)
         return Filter(content, nw.col(ROW) == HELD)
+
+    def _with_variables(self, node: Node, *, windowed: bool, limited: bool) -> Node:
+        """Deliveries with the variables that they read, and with their changes if the rate reads them."""
+        query = self._query
+        if reads((query.items, query.having, query.order_by)) or (windowed and reads(query.where)):
+            node = self._variables.beside(node)
+        return self._variables.marked(node) if limited and reads(query.output) else node
 
     def _had(
         self,
