@@ -246,17 +246,20 @@ class _QueryPlanner:
         for rate in aggregates.rates:
             points = extended(_where(self._arrived, where), read)
             node = rate.over(node, points, self._ledger.ticks, levels[0])
-        if self._in_join is not None:
-            if self._in_join.previous and (by_group or output is not None):
-                raise unsupported(
-                    next(iter(self._in_join.previous)), "prev of joins beside aggregates alone or outputs"
-                )
-            node = self._in_join.over(node)
-        node = asked.over(node)
+        node = asked.over(self._looking_in_join(node, by_group=by_group))
         node = self._with_variables(node, windowed=windowed, limited=limited)
         by = tuple(names) if kind in {"row per group", "aggregated and grouped"} else ()
         node = self._had(node, output if limited else None, having, kind, by, values if by_all else ())
         return self._shown(node, items, order, streams, windows)
+
+    def _looking_in_join(self, node: Node, *, by_group: bool) -> Node:
+        """Deliveries with what `prev` sees in the windows of a join."""
+        if self._in_join is None:
+            return node
+        if self._in_join.previous and (by_group or self._query.output is not None):
+            (call, *_) = self._in_join.previous
+            raise unsupported(call, "prev of joins beside aggregates alone or outputs")
+        return self._in_join.over(node)
 
     def _last_event(
         self,
