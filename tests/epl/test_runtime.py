@@ -1,9 +1,8 @@
-"""Runtimes of statements: they give what was recorded from Esper, and what the interpreter gives, in any batches."""
+"""Runtimes of statements: they give what the interpreter gives, in any batches, and say what is wrong."""
 
 from __future__ import annotations
 
 import threading
-from collections import Counter
 from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
@@ -18,29 +17,9 @@ from gpu_ops import epl
 from gpu_ops.errors import ColumnError, PlanError, TextError
 from tests.support.epl_interpreter import Interpreter
 from tests.support.epl_on_runtime import RuntimeEngine, rows_of
-from tests.support.epl_recorded import difference, recorded, same
+from tests.support.epl_recorded import same
 from tests.support.epl_scripts import NAME, SCHEMA, Advance, Scenario, Send, played, same_traces, scenarios
 from tests.support.examples import by_default, examples
-
-_PASSED = 415
-"""How many recorded cases pass. The others ask for what there is not, by name."""
-
-
-@pytest.mark.slow
-def test_recorded_cases(conformance: Path) -> None:
-    outcomes: Counter[str] = Counter()
-    wrong = []
-    for case in recorded(conformance / "esper.jsonl.gz"):
-        try:
-            found = difference(case, RuntimeEngine)
-        except TextError:
-            outcomes["unsupported"] += 1
-            continue
-        outcomes["passed" if found is None else "failed"] += 1
-        if found is not None:
-            wrong.append(f"{case['id']}: {found}")
-    assert wrong == []
-    assert outcomes["passed"] >= _PASSED
 
 
 @pytest.mark.slow
