@@ -92,12 +92,12 @@ def bare_column(expression: nw.Expr) -> str | None:
     return None
 
 
-def _copies(expression: nw.Expr, schema: pa.Schema) -> dict[str, str]:
-    """The columns that an expression hands on unchanged: from their new names to their old ones."""
+def _copies(expression: nw.Expr, known: Collection[str]) -> dict[str, str]:
+    """The known columns that an expression hands on unchanged: from their new names to their old ones."""
     first, *rest = expression._nodes  # noqa: SLF001
     if first.kind.name != "COL" or any(node.name != "alias" for node in rest):
         return {}
-    names = [str(name) for name in first.kwargs["names"] if name in schema.names]
+    names = [str(name) for name in first.kwargs["names"] if name in known]
     return {str(rest[-1].kwargs["name"]) if rest else name: name for name in names}
 
 
@@ -275,6 +275,14 @@ def output_schema(schema: pa.Schema, expressions: Sequence[nw.Expr], *, where: s
     Raises:
         PlanError: A column is unknown, a name is the lifetime's, types do not fit, or it reads other rows.
     """
+    copied = _copied(schema, expressions, only_columns=only_columns)
+    return _evaluated_schema(schema, expressions, where, only_columns=only_columns) if copied is None else copied
+
+
+def _evaluated_schema(
+    schema: pa.Schema, expressions: Sequence[nw.Expr], where: str, *, only_columns: bool
+) -> pa.Schema:
+    """`output_schema` by evaluating the expressions over no rows."""
     for expression in expressions:
         check_row_wise(expression, where=where)
     probe = _probe(schema)
@@ -304,7 +312,7 @@ def output_schema(schema: pa.Schema, expressions: Sequence[nw.Expr], *, where: s
         kept = _untouched(frame, schema, expressions, where=where)
         result = result.drop(LIFETIME)
     for expression in expressions:
-        kept |= _copies(expression, schema)
+        kept |= _copies(expression, schema.names)
     read: dict[str, list[pa.Field]] = {}
     if any(map(marks.family_of, schema)):
         read = {
@@ -323,6 +331,24 @@ def output_schema(schema: pa.Schema, expressions: Sequence[nw.Expr], *, where: s
             made = pa.field(name, plain_type(_arrow_type(result[name], where)))
             fields.append(marks.computed(made, read.get(name, ())))
     return pa.schema(fields)
+
+
+def _copied(schema: pa.Schema, expressions: Sequence[nw.Expr], *, only_columns: bool) -> pa.Schema | None:
+    """`output_schema` where columns are picked and renamed only; None elsewhere. To evaluate them takes long."""
+    known = {each.name: each for each in schema}
+    picked: dict[str, pa.Field] = {}
+    for expression in expressions:
+        first, *_ = expression._nodes  # noqa: SLF001
+        copies = _copies(expression, known)
+        if len(copies) != 1 or len(first.kwargs["names"]) != 1 or any(name in LIFETIME for name in copies):
+            return None
+        ((name, source),) = copies.items()
+        if name in picked:
+            return None
+        picked[name] = known[source].with_name(name)
+    if only_columns:
+        return pa.schema(picked.values()) if picked else None
+    return pa.schema({**known, **picked}.values())
 
 
 def _arrow_type(made: pl.Series, where: str) -> pa.DataType:
