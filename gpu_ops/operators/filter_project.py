@@ -68,8 +68,8 @@ class FilterProject(EachPiece, nodes=(Expressions,)):
             IntegerOverflowError: A whole number of an expression does not fit its type.
         """
         chain = self._chain
-        if len(chain) == 1 and chain[0].picked is not None:
-            return Events(events.start, events.end, self._device.columns.select(events.frame, chain[0].picked))
+        if all(node.copies is not None for node in chain):
+            return Events(events.start, events.end, _copied(chain, events.frame, self._device))
         return _evaluated(*_ready(chain, events, self._device), self._device)
 
     def answers(self, pieces: Iterator[Events], schema: pa.Schema) -> Iterator[pa.Table]:
@@ -77,6 +77,21 @@ class FilterProject(EachPiece, nodes=(Expressions,)):
         for piece in pieces:
             events, steps = _ready(self._chain, piece, self._device)
             yield self._device.columns.answer(events.start, events.end, events.frame, steps, schema)
+
+
+def _copied(nodes: Sequence[Expressions], frame: Any, device: Device) -> Any:
+    """A frame behind nodes that only pick and rename columns: nothing is evaluated."""
+    columns = device.columns
+    sources = {str(name): str(name) for name in frame.columns}
+    for node in nodes:
+        picked = {name: sources[source] for name, source in (node.copies or {}).items()}
+        sources = {**sources, **picked} if node.beside else picked
+    kept = [name for name, source in sources.items() if name == source]
+    parts = [columns.select(frame, kept)] if kept else []
+    for name, source in sources.items():
+        if name != source:
+            parts.append(columns.rename(columns.select(frame, [source]), source, name))
+    return columns.select(columns.beside(*parts), list(sources)) if parts else frame
 
 
 def _evaluated(events: Events, steps: Sequence[Any], device: Device) -> Events:

@@ -336,19 +336,23 @@ def _evaluated_schema(
 def _copied(schema: pa.Schema, expressions: Sequence[nw.Expr], *, only_columns: bool) -> pa.Schema | None:
     """`output_schema` where columns are picked and renamed only; None elsewhere. To evaluate them takes long."""
     known = {each.name: each for each in schema}
-    picked: dict[str, pa.Field] = {}
+    copies = copied(expressions, known)
+    if not copies:
+        return None
+    picked = {name: known[source].with_name(name) for name, source in copies.items()}
+    return pa.schema((picked if only_columns else {**known, **picked}).values())
+
+
+def copied(expressions: Sequence[nw.Expr], known: Collection[str]) -> dict[str, str] | None:
+    """The known columns that expressions pick or rename, from new names to old ones; None if they do more."""
+    made: dict[str, str] = {}
     for expression in expressions:
         first, *_ = expression._nodes  # noqa: SLF001
         copies = _copies(expression, known)
-        if len(copies) != 1 or len(first.kwargs["names"]) != 1 or any(name in LIFETIME for name in copies):
+        if len(copies) != 1 or len(first.kwargs["names"]) != 1 or not copies.keys().isdisjoint({*made, *LIFETIME}):
             return None
-        ((name, source),) = copies.items()
-        if name in picked:
-            return None
-        picked[name] = known[source].with_name(name)
-    if only_columns:
-        return pa.schema(picked.values()) if picked else None
-    return pa.schema({**known, **picked}.values())
+        made |= copies
+    return made
 
 
 def _arrow_type(made: pl.Series, where: str) -> pa.DataType:

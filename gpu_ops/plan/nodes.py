@@ -21,6 +21,7 @@ from gpu_ops.plan.expressions import (
     bare_column,
     check_boolean,
     column_names,
+    copied,
     exact_divisions,
     guards,
     output_schema,
@@ -447,8 +448,8 @@ class Expressions(Unary):
     """A node that computes expressions of each row by itself. A chain of them is evaluated as one."""
 
     @cached_property
-    def picked(self) -> list[str] | None:
-        """The columns that it selects, if it only selects columns."""
+    def copies(self) -> dict[str, str] | None:
+        """The columns that it picks or renames, from new names to old ones, if it does no more."""
         return None
 
     @cached_property
@@ -538,9 +539,8 @@ class Project(Expressions):
             )
 
     @cached_property
-    def picked(self) -> list[str] | None:
-        names = [bare_column(expression) for expression in self.expressions]
-        return None if self.keep or names != self.schema.names else [str(name) for name in names]
+    def copies(self) -> dict[str, str] | None:
+        return copied(self.expressions, frozenset(self.input.schema.names))
 
     @property
     def names(self) -> Mapping[str, str]:

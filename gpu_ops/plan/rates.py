@@ -121,11 +121,12 @@ class OutputRate(Node):
     |---|---|---|---|
     | un-aggregated, row per event | all rows | all rows | the last new and the last old row |
     | row for all | all rows; the current one if there is none | the same | the current row, the first old row |
-    | row per group | all rows | each group's current row; its row at the last firing is old | these, of groups that changed |
+    | row per group | all rows | each group's current row; its first old row that passes | each changed group's current row, its first old row |
     | aggregated and grouped | all rows | these, a new row for each old one, and the other groups' last rows | each group's last new and last old row |
 
-    The current row is the last new one, if it passes. Rows of groups come in the order in which the groups changed last.
-    With `all` of an aggregated and grouped query an old row's new row is its group's last new row with its values.
+    The current row is the last new one, if it passes; it is the old row too of a group that did not change. Where there
+    are several levels, `last` looks for the first old row that passes, and `all` takes the first. Rows of groups come in
+    the order in which the groups changed last. With `all` of an aggregated and grouped query an old row's new row is its group's last new row with its values.
 
     ``"first"`` fires at once: the first delivery of an interval that has a row to show. With groups each has intervals of
     its own, which begin with its rows; an old row of an aggregated and grouped query is shown as a new one there.

@@ -157,7 +157,7 @@ class Output:
             changed = in_order(self.rows, last(new, self.key))
             quiet = [row for key, row in self.groups.items() if key not in map(self.key, changed)]
             self.groups = {self.key(row): row for row in quiet + changed}
-            return quiet + changed, quiet + in_order(self.rows, first(old, self.key))
+            return quiet + changed, quiet + in_order(self.rows, first(passing_old, self.key))
         if node.selection == "all" and node.kind == "aggregated and grouped":
             made = list[Row]()
             changed_keys = set()
