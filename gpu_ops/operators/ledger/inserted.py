@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from gpu_ops.core.state_tables import StateTable, Tables
 from gpu_ops.core.time import MAX_TIME, TICK, TIME_TYPE
 from gpu_ops.core.turns import CLOCK, LEVEL, ORDER, PLACE, ROW, TURN
 from gpu_ops.devices import Device
@@ -16,13 +15,13 @@ from gpu_ops.errors import PlanError
 from gpu_ops.operators.deliveries.rows import kinds_of, numbered, numbers_of
 from gpu_ops.operators.events import Events
 from gpu_ops.operators.ledger.clocks import Clocks
-from gpu_ops.operators.ledger.waiting import WaitingPoints
-from gpu_ops.operators.operator import BatchInput, Operator, StepInput
+from gpu_ops.operators.ledger.waiting import OnTicks, WaitingPoints
+from gpu_ops.operators.operator import StepInput
 from gpu_ops.operators.row_order import in_order, stable_order
 from gpu_ops.plan.ledger import Inserted
 
 
-class InsertedOperator(Operator, nodes=(Inserted,)):
+class InsertedOperator(OnTicks, nodes=(Inserted,)):
     """The rows of whole turns, numbered within each.
 
     Args:
@@ -36,11 +35,6 @@ class InsertedOperator(Operator, nodes=(Inserted,)):
         super().__init__(node, device)
         self._clocks = Clocks(device)
         self._waiting = [WaitingPoints(f"waiting {at}", each.schema, device) for at, each in enumerate(node.parts)]
-
-    def batch(self, whole: BatchInput) -> Iterator[Events]:
-        """One step to the end of time."""
-        given, _ = self.step([StepInput(list(each)) for each in whole.inputs], [MAX_TIME] * len(whole.inputs))
-        yield from given.events
 
     def step(self, given: Sequence[StepInput], ctis: Sequence[int]) -> tuple[StepInput, int]:
         """The arrivals of the turns that are whole.
@@ -85,32 +79,7 @@ class InsertedOperator(Operator, nodes=(Inserted,)):
         own = columns.build({CLOCK: (clock, None, TIME_TYPE), PLACE: (place, None, pa.int64())})
         return Events(place, TICK, own if frame is None else columns.beside(frame, own))
 
-    # The state
-
     @property
-    def _parts(self) -> list[Any]:
+    def parts(self) -> list[Any]:
+        """What it keeps."""
         return [*self._waiting, self._clocks]
-
-    @property
-    def alive(self) -> int:
-        """How many rows and ticks it keeps."""
-        return self.waiting
-
-    @property
-    def waiting(self) -> int:
-        """How many of them wait for their turn to be whole."""
-        return sum(map(len, self._parts))
-
-    def tables(self) -> dict[str, pa.Table]:
-        """The rows that wait, and the ticks that they need."""
-        return {name: table for each in self._parts for name, table in each.tables().items()}
-
-    def declared(self, tables: Tables) -> Iterator[StateTable]:
-        """The tables that `tables` gives."""
-        for each in self._parts:
-            yield from each.declared()
-
-    def restore(self, tables: Mapping[str, pa.Table]) -> None:
-        """The state that `tables` gave."""
-        for each in self._parts:
-            each.restore(tables)

@@ -1,17 +1,19 @@
-"""Points that wait for a CTI past their places."""
+"""Points that wait for a CTI past their places, and what operators that keep them have in common."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from gpu_ops.core.state_tables import Field, StateTable
+from gpu_ops.core.state_tables import Field, StateTable, Tables
 from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK
 from gpu_ops.devices import Device
 from gpu_ops.operators.events import Events, concat
+from gpu_ops.operators.operator import BatchInput, Operator, StepInput
 from gpu_ops.operators.state.fields import nullable_columns
 
 _PREFIX = "row/"
@@ -72,3 +74,41 @@ class WaitingPoints:
 
 def _array(table: pa.Table, columns: Any) -> Any:
     return columns.array(np.array(table["place"].to_numpy(), np.int64))
+
+
+class OnTicks(Operator, family=True):
+    """An operator over rows at places that wait for a CTI, and the ticks that they need."""
+
+    @property
+    @abstractmethod
+    def parts(self) -> list[Any]:
+        """What it keeps."""
+
+    def batch(self, whole: BatchInput) -> Iterator[Events]:
+        """One step to the end of time."""
+        given, _ = self.step([StepInput(list(each)) for each in whole.inputs], [MAX_TIME] * len(whole.inputs))
+        yield from given.events
+
+    @property
+    def alive(self) -> int:
+        """How many rows and ticks it keeps."""
+        return self.waiting
+
+    @property
+    def waiting(self) -> int:
+        """How many of them wait for a CTI."""
+        return sum(map(len, self.parts))
+
+    def tables(self) -> dict[str, pa.Table]:
+        """The rows that wait, and the ticks that they need."""
+        return {name: table for each in self.parts for name, table in each.tables().items()}
+
+    def declared(self, tables: Tables) -> Iterator[StateTable]:
+        """The tables that `tables` gives."""
+        for each in self.parts:
+            yield from each.declared()
+
+    def restore(self, tables: Mapping[str, pa.Table]) -> None:
+        """The state that `tables` gave."""
+        for each in self.parts:
+            each.restore(tables)
