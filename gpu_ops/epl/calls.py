@@ -53,7 +53,8 @@ class ServiceCalls:
 
         Args:
             type_name: Their type.
-            rows: A row as a mapping, a list of rows, an Arrow table or record batch, or a frame.
+            rows: A row as a mapping, a list of rows, an Arrow table or record batch, or a frame. A property
+                that a mapping leaves out is null.
             at: When each event comes: int64 milliseconds since 1970, or Arrow timestamps, one for each row, none before
                 the one above it or before the clock. The clock is advanced to it before the event is sent, if it is
                 later than the clock. By default the clock stays.

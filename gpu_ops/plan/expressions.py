@@ -378,7 +378,7 @@ _COMPARED = re.compile(r"\s*(\w+)\s*([<>]=?|[!=]?=)\s*([\w.+-]+|'[^']*'|\"[^\"]*
 def _no_column(name: str, known: Sequence[str], where: str) -> PlanError:
     """The error for an unknown column; for a text that is a formula, it says how to write the formula."""
     if not _WRITTEN.fullmatch(name):
-        return unknown_column(name, known)
+        return unknown_column(name, [each for each in known if not each.startswith("@")])
     compared = _COMPARED.fullmatch(name)
     remedy = 'Write it with columns, as g.col("price") * 2 > 9, and & | ~ between conditions.'
     if compared is not None:
