@@ -50,6 +50,7 @@ class Deployments:
         variables: The variables.
         statements: The statements, by their names.
         count: How many were deployed so far.
+        changes: How often statements came, went, or moved to another service.
         irstream: Whether a statement that says nothing of it gives old rows too.
         listeners: Who is told of statements that come, fail and go.
     """
@@ -63,7 +64,8 @@ class Deployments:
         self.declared: dict[str, DeclaredExpression] = {}
         self.variables = Variables()
         self.listeners: list[StateListener] = []
-        self.count = 0
+        self.count, self.changes = 0, 0
+        self._number = 0
         self.irstream, self._device, self._errors, self._asks = irstream, device, errors, asks
 
     def __getitem__(self, name: str) -> RunningStatement:
@@ -91,7 +93,8 @@ class Deployments:
             clock: What the clock shows, in ticks.
             begin: Has a statement begin.
         """
-        before = self.types.copy(), self.feeds.copy(), self.depths.copy(), self.statements.copy(), self.count
+        before = self.types.copy(), self.feeds.copy(), self.depths.copy(), self.count
+        running = len(self.statements)
         declared, variables = self.declared.copy(), self.variables.known.copy()
         try:
             statements = parse(text)
@@ -102,7 +105,10 @@ class Deployments:
                     if not self._created(each, text)
                 ]
         except BaseException:
-            self.types, self.feeds, self.depths, self.statements, self.count = before
+            self.types, self.feeds, self.depths, self.count = before
+            while len(self.statements) > running:
+                self.statements.popitem()
+            self.changes += 1
             self.declared, self.variables.known = declared, variables
             raise
         for each in made:
@@ -119,7 +125,12 @@ class Deployments:
         """Take a statement away."""
         statement = self[name]
         del self.statements[name]
+        self.changes += 1
         self.tell(statement, "undeployed")
+
+    def active_filters(self) -> int:
+        """How many filters over events are active."""
+        return sum(each.plan.filters for each in self.statements.values())
 
     def tell(self, statement: RunningStatement, state: str) -> None:
         """Tell those who listen to states of a statement."""
@@ -204,6 +215,8 @@ class Deployments:
 
     def _keep_apart(self, node: Statement, name: str, plan: PlannedStatement) -> None:
         """Refuse that one statement sets what another has read once and for all."""
+        if not plan.variables.frozen and plan.setting is None:
+            return
         others = [(each.name, each.plan) for each in self.statements.values()]
         pairs = [(name, plan, each) for _, each in others] + [(other, each, plan) for other, each in others]
         for reader, read, setter in pairs:
@@ -254,7 +267,10 @@ class Deployments:
         made = RunningStatement(
             name, str(statement), plan, target, names, clock, device, running(plan.node, device), self._errors
         )
+        self._number += 1
+        made.number = self._number
         self.statements[name] = made
+        self.changes += 1
         if target:
             self._deepen(statement)
         return made

@@ -110,6 +110,7 @@ class IsolatedService(ServiceCalls):
                 )
         for each in moved.values():
             each.home, each.offset = entered.name, each.offset + ahead
+        self._deployments.changes += 1
 
 
 def _called(home: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, overload
 
 import numpy as np
@@ -73,6 +74,21 @@ class DeliveredRows:
     def __iter__(self) -> Iterator[Delivery]:
         return map(self.delivery, range(len(self)))
 
+    @property
+    def numbers(self) -> Any:
+        """The number of the statement, for each."""
+        return np.full(len(self), self.statement.number)
+
+    @property
+    def heard(self) -> Any:
+        """Whether anybody listens, for each."""
+        return np.full(len(self), self.statement.is_heard)
+
+    def tell(self, number: int) -> None:
+        """Hand one of them to the listeners."""
+        if self.statement.is_heard:
+            self.statement.tell(self.delivery(number))
+
     def delivery(self, number: int) -> Delivery:
         """One of them."""
         rows = self._at[self._begins[number] : self._ends[number]]
@@ -90,16 +106,19 @@ class SentDeliveries(Sequence[Delivery]):
         parts: The deliveries of each statement.
     """
 
-    def __init__(self, parts: Sequence[tuple[int, DeliveredRows]]) -> None:
-        self._parts = [rows for _, rows in sorted(parts, key=lambda pair: pair[0])]
-        places = np.concatenate([np.zeros(0, np.int64), *(each.places for each in self._parts)])
-        owners = np.repeat(np.arange(len(self._parts)), [len(each) for each in self._parts])
-        self._order = np.lexsort((owners, places))
+    def __init__(self, parts: Sequence[DeliveredRows]) -> None:
+        self._parts = [*parts]
         self._begins = np.cumsum([0, *(len(each) for each in self._parts)])
-        self._owners = owners
 
     def __len__(self) -> int:
-        return len(self._order)
+        return int(self._begins[-1])
+
+    @cached_property
+    def _order(self) -> Any:
+        """The numbers of the deliveries in their order, which is asked for only where somebody looks."""
+        empty = np.zeros(0, np.int64)
+        places = np.concatenate([empty, *(each.places for each in self._parts)])
+        return np.lexsort((np.concatenate([empty, *(each.numbers for each in self._parts)]), places))
 
     @overload
     def __getitem__(self, index: int) -> Delivery: ...
@@ -110,20 +129,21 @@ class SentDeliveries(Sequence[Delivery]):
     def __getitem__(self, index: int | slice) -> Delivery | list[Delivery]:
         if isinstance(index, slice):
             return [self[at] for at in range(*index.indices(len(self)))]
-        rows, number = self._found(index)
+        rows, number = self._found(int(self._order[index]))
         return rows.delivery(number)
 
     def tell(self) -> None:
         """Hand the deliveries to those who listen, in order."""
-        if any(each.statement.is_heard for each in self._parts):
-            for index in range(len(self)):
-                rows, number = self._found(index)
-                if rows.statement.is_heard:
-                    rows.statement.tell(rows.delivery(number))
+        if not self._parts:
+            return
+        heard = np.concatenate([each.heard for each in self._parts])
+        if heard.any():
+            for at in self._order.tolist():
+                rows, number = self._found(at)
+                rows.tell(number)
 
-    def _found(self, index: int) -> tuple[DeliveredRows, int]:
-        at = int(self._order[index])
-        owner = int(self._owners[at])
+    def _found(self, at: int) -> tuple[DeliveredRows, int]:
+        owner = int(np.searchsorted(self._begins, at, side="right")) - 1
         return self._parts[owner], at - int(self._begins[owner])
 
 
@@ -163,6 +183,7 @@ class RunningStatement:
         kept: What was delivered since `deliveries` was called last; None before the first call.
         home: The name of the isolated service that it is in; nothing for the runtime's own.
         offset: How far its own clock is ahead of that of its service, in ticks: it came from one with another clock.
+        number: Those that were deployed later have greater ones.
     """
 
     name: str
@@ -179,6 +200,7 @@ class RunningStatement:
     kept: list[pa.Table] | None = None
     home: str = ""
     offset: int = 0
+    number: int = 0
     _keeping: threading.Lock = field(default_factory=threading.Lock)
 
     @property

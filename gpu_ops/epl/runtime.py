@@ -83,10 +83,21 @@ class Runtime(ServiceCalls):
         """A statement by its name."""
         return self._deployments[name]
 
-    @property
     def active_filters(self) -> int:
-        """How many streams of events the statements listen to."""
-        return sum(len(each.plan.reads) for each in self._deployments.statements.values())
+        """How many filters over events are active: one for each stream that a statement listens to.
+
+        The streams are those of from clauses, of the statement and of its sub-queries, whether they have a condition
+        or not (Esper: the entries of the filter service, of which it counts each that a statement has made).
+
+        Examples:
+            >>> from gpu_ops import epl
+            >>> runtime = epl.Runtime({"Withdrawal": {"account": "string", "amount": "int"}})
+            >>> _ = runtime.deploy("select * from Withdrawal(amount > 100); select * from Withdrawal(account = 'a')")
+            >>> runtime.active_filters()
+            2
+        """
+        with self._lock:
+            return self._deployments.active_filters()
 
     def undeploy(self, name: str) -> None:
         """Take a statement away."""

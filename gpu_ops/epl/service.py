@@ -63,7 +63,7 @@ class Service:
     ) -> None:
         self._deployments, self._turns = deployments, turns
         self.clock, self.name, self.system = clock, name, system
-        self._order = Order((), ())
+        self._order, self._seen = Order((), ()), -1
 
     @property
     def statements(self) -> tuple[RunningStatement, ...]:
@@ -97,7 +97,7 @@ class Service:
         variables = deployments.variables
         number = -1
         if plan.history is not None or plan.setting is not None:
-            number = [*deployments.statements].index(statement.name)
+            number = statement.number
         for feed, at in ((plan.history, number), (plan.before, -1)):
             if feed is not None:
                 arrived = {**arrived, feed: variables.history(plan.variables, at, first)}
@@ -224,12 +224,10 @@ class Service:
             before: What the clock showed before them.
         """
         deployments = self._deployments
-        numbered = tuple(
-            (at, each) for at, each in enumerate(deployments.statements.values()) if each.home == self.name
-        )
-        if self._order.of != numbered:
-            self._order = order_of(numbered, deployments.depths)
-        found: list[tuple[int, DeliveredRows]] = []
+        if self._seen != deployments.changes:
+            numbered = tuple((each.number, each) for each in self.statements)
+            self._order, self._seen = order_of(numbered, deployments.depths), deployments.changes
+        found: list[DeliveredRows] = []
         failures: list[RunningStatement] = []
         for piece in SomeTurns(arrived, ticks, before, self._turns.next * TURN).pieces(self._order.cuts):
             self._taken(piece, found, failures)
@@ -242,14 +240,12 @@ class Service:
             raise failures[0].failed
         return sent
 
-    def _taken(
-        self, turns: SomeTurns, found: list[tuple[int, DeliveredRows]], failures: list[RunningStatement]
-    ) -> None:
+    def _taken(self, turns: SomeTurns, found: list[DeliveredRows], failures: list[RunningStatement]) -> None:
         """Have the statements take some turns: what they deliver is added to what is found."""
         arrived, ticks, before = turns.arrived, turns.ticks, turns.before
         inserted: dict[str, list[PlacedRows]] = {}
         deployments, first = self._deployments, turns.first
-        for number, statement in self._order.statements:
+        for _, statement in self._order.statements:
             if statement.failed is not None:
                 continue
             try:
@@ -271,7 +267,7 @@ class Service:
                 error.add_note(f"The statement {statement.name!r} has failed, and gives nothing any more.")
                 continue
             if delivered is not None:
-                found.append((number, delivered))
+                found.append(delivered)
 
     def _merged(
         self, name: str, parts: Sequence[PlacedRows], sent: PlacedRows | None, ticks: TickRows | None, before: int

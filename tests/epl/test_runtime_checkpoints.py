@@ -70,7 +70,7 @@ def test_types_statements_and_deliveries_are_kept(tmp_path: Path) -> None:
     runtime.advance(8_000)
     again = _restored(runtime, tmp_path)
     assert [each.name for each in again.statements] == ["large", "statement 2"]
-    assert (again.clock, again.active_filters) == (8_000, 2)
+    assert (again.clock, again.active_filters()) == (8_000, 2)
     for each in (runtime, again):
         each.send("Large", {"account": "b", "amount": 1})
         each.send("Deposit", {"account": "b", "amount": 1})

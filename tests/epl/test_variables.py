@@ -237,7 +237,7 @@ def test_a_statement_that_sets_tells_its_listeners_and_has_rows() -> None:
     runtime.send("B", [{"w": 5}, {"w": 0}, {"w": 7}])
     assert heard == [([{"x": 5, "y": 6}], None, "set"), ([{"x": 7, "y": 8}], None, "set")]
     assert runtime.rows("set").to_pylist() == [{"x": 7, "y": 8}]
-    assert runtime.active_filters == 1
+    assert runtime.active_filters() == 1
 
 
 @pytest.mark.parametrize(

@@ -42,10 +42,10 @@ def runtime() -> epl.Runtime:
 
 def refused(runtime: epl.Runtime, text: str) -> TextError:
     """The error of a text, behind which the runtime is as before."""
-    before = runtime.statements, runtime.clock, runtime.active_filters
+    before = runtime.statements, runtime.clock, runtime.active_filters()
     with pytest.raises(TextError) as raised:
         runtime.deploy(text)
-    assert (runtime.statements, runtime.clock, runtime.active_filters) == before
+    assert (runtime.statements, runtime.clock, runtime.active_filters()) == before
     return raised.value
 
 

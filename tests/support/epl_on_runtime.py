@@ -42,7 +42,7 @@ class RuntimeEngine:
     @property
     def active_filters(self) -> int:
         """How many streams statements listen to."""
-        return self.runtime.active_filters
+        return self.runtime.active_filters()
 
     def deploy(self, text: str) -> Sequence[str]:
         """Add statements."""

@@ -31,6 +31,7 @@ class PlannedStatement:
         before: The leaf with their values before anything is set at a place, as filters see them.
         setting: What its rows do to variables, if they do: then they are those that trigger it.
         filtering: The variables on which it depends what triggers it.
+        streams: How many streams of events it listens to: those of from clauses, its own and those of sub-queries.
     """
 
     node: Node
@@ -44,6 +45,12 @@ class PlannedStatement:
     before: Feed | None = None
     setting: VariableSetting | None = None
     filtering: frozenset[str] = frozenset()
+    streams: int = 1
+
+    @property
+    def filters(self) -> int:
+        """How many filters over events are active while it runs: one for each stream that it listens to."""
+        return self.streams
 
 
 @dataclass(frozen=True)

@@ -545,7 +545,8 @@ class _QueryPlanner:
         inserts: tuple[str, ...] = ()
         if query.insert is not None:
             inserts = {"": (NEW,), "istream": (NEW,), "rstream": (OLD,), "irstream": (NEW, OLD)}[query.insert.selector]
-        return PlannedStatement(lean(node), shown, reads, shows, inserts)
+        listens = len(streams) + self._subqueries.count
+        return PlannedStatement(lean(node), shown, reads, shows, inserts, streams=listens)
 
     def _limit(self) -> tuple[int | None, int]:
         limit = self._query.limit

@@ -61,12 +61,13 @@ class Subqueries:
         streams: What their streams are planned over.
         reads: The types of events that they read.
         has_clock: Whether the clock drives one of their windows.
+        count: How many there are.
     """
 
     streams: Streams
     reads: list[str] = field(default_factory=list)
     has_clock: bool = False
-    _count: int = 0
+    count: int = 0
 
     def asked(self, *, before: bool = False) -> Asked:
         """Those of some clauses.
@@ -78,8 +79,8 @@ class Subqueries:
 
     def number(self) -> int:
         """The next number, which names columns."""
-        self._count += 1
-        return self._count
+        self.count += 1
+        return self.count
 
 
 @dataclass
