@@ -144,6 +144,32 @@ def as_it_is(term: Term) -> Term:
     return term
 
 
+def renamed(expression: nw.Expr, names: Mapping[str, str]) -> nw.Expr:
+    """The same expression over columns that are called otherwise.
+
+    Args:
+        expression: It names its columns one by one.
+        names: The new name of each column; columns that are not there keep their names.
+
+    Examples:
+        >>> renamed(nw.col("a.v") + nw.col("v"), {"a.v": "w"})
+        col(w) + col(v)
+    """
+    nodes = []
+    for node in expression._nodes:  # noqa: SLF001
+        kind = type(node)
+        if node.kind.name == "COL":
+            new = tuple(names.get(each, each) for each in node.kwargs["names"])
+            nodes.append(kind(node.kind, node.name, **{**node.kwargs, "names": new}))
+        elif node.exprs:
+            nodes.append(
+                remade(node, [renamed(each, names) if isinstance(each, nw.Expr) else each for each in node.exprs])
+            )
+        else:
+            nodes.append(node)
+    return nw.Expr(*nodes)
+
+
 def _name(expression: nw.Expr, frame: Any) -> str:
     """The name of an expression's column."""
     first, *rest = expression._nodes  # noqa: SLF001
