@@ -153,7 +153,7 @@ def renamed(expression: nw.Expr, names: Mapping[str, str]) -> nw.Expr:
 
     Examples:
         >>> renamed(nw.col("a.v") + nw.col("v"), {"a.v": "w"})
-        col(w) + col(v)
+        col(w).__add__(col(v))
     """
     nodes = []
     for node in expression._nodes:  # noqa: SLF001
