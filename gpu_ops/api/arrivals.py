@@ -32,7 +32,7 @@ from gpu_ops.plan.data_windows import DataWindow, First, FirstSpan, Last
 from gpu_ops.plan.deliveries import Delivered
 from gpu_ops.plan.expressions import Expression, as_expression, bare_column, check_boolean, column_names
 from gpu_ops.plan.joins import named_keys
-from gpu_ops.plan.nodes import Filter, Node, Project, check_flat, extended, filter_condition, selected
+from gpu_ops.plan.nodes import Filter, Node, Project, check_known, extended, filter_condition, selected
 from gpu_ops.plan.per_delivery import RowKey
 from gpu_ops.plan.questions import Question, Shown, Which, aggregated_rows, refuse_lifetimes
 from gpu_ops.plan.rates import EveryPeriod, EveryRows, Rate
@@ -176,8 +176,7 @@ class _Delivering:
         """  # noqa: E501
         word(shown, get_args(Shown), name="shown")
         groups = names(by, where="by=")
-        for name in groups:
-            check_flat(self._rows.schema, name, "groups nothing")
+        check_known(self._rows.schema, groups)
         rows = self._rows if where is None else Filter(self._rows, self._condition(where, "where="))
         given = {_name_of(each): as_expression(each, where="deliveries") for each in columns}
         if len(given) < len(columns):
@@ -327,8 +326,7 @@ class ArrivalStream(_Delivering):
             >>> last.deliveries("account", shown="old").collect()["account"].to_pylist()
             ['a']
         """
-        for name in columns:
-            check_flat(self._rows.schema, name, "is no key")
+        check_known(self._rows.schema, columns)
         return self._over(self._rows, tuple(dict.fromkeys(columns)))
 
     def _over(self, rows: Node, key: tuple[str, ...]) -> ArrivalStream:
@@ -386,8 +384,7 @@ class ArrivalStream(_Delivering):
     def _checked(self, columns: tuple[str, ...]) -> tuple[str, ...]:
         if not columns:
             raise PlanError("It needs the columns whose values are unique.", remedy='Write .unique("item").')
-        for name in columns:
-            check_flat(self._rows.schema, name, "is no key")
+        check_known(self._rows.schema, columns)
         return columns
 
     def _window(self, kind: DataWindowKind, within: tuple[str, ...] = (), *, in_batches: bool = False) -> ArrivalWindow:

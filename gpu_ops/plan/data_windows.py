@@ -20,7 +20,7 @@ from gpu_ops.errors import ColumnError
 from gpu_ops.plan.aggregates import Aggregate
 from gpu_ops.plan.calendars import Calendar
 from gpu_ops.plan.expressions import bare_column
-from gpu_ops.plan.nodes import Computed, Node, Unary, check_flat, selected
+from gpu_ops.plan.nodes import Computed, Node, Unary, check_flat, check_known, selected
 from gpu_ops.plan.window_conditions import condition_fields
 from gpu_ops.plan.window_kinds import (
     UNKNOWN,
@@ -298,6 +298,10 @@ class Best(Assigned):
     def reads(self) -> tuple[str, ...]:
         return (self.by, *self.unique)
 
+    @property
+    def groups(self) -> tuple[str, ...]:
+        return self.unique
+
     def renamed(self, names: Mapping[str, str]) -> Self:
         return replace(self, by=names.get(self.by, self.by))
 
@@ -337,6 +341,10 @@ class Sorted(Assigned):
     @property
     def reads(self) -> tuple[str, ...]:
         return (*(name for name, _ in self.by), *self.unique)
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        return self.unique
 
 
 @dataclass(frozen=True)
@@ -403,8 +411,11 @@ class DataWindow(Unary):
 
     def __post_init__(self) -> None:
         known = self.input.schema.names
+        groups = {*self.within, *self.window.groups} if PLACE in known else set()
+        check_known(self.input.schema, groups)
         for name in (*self.within, *self.order, *self.window.reads):
-            check_flat(self.input.schema, name, "has no order here")
+            if name not in groups:
+                check_flat(self.input.schema, name, "has no order here")
         check_names([aggregate.name for aggregate in self.aggregates], known)
         if self.output == "changes" and STATUS in known:
             raise ColumnError(

@@ -654,6 +654,17 @@ def check_flat(
         raise ColumnError(f"A column of {dtype} {problem}.", column=name, remedy=remedy)
 
 
+def check_known(schema: pa.Schema, names: Iterable[str], *, what: str = "stream") -> None:
+    """Refuse unknown columns. On turns, columns of any type tell groups apart.
+
+    Raises:
+        ColumnError: A column is unknown.
+    """
+    for name in names:
+        if name not in schema.names:
+            raise unknown_column(name, schema.names, what=what)
+
+
 def merged(plan: Node) -> Node:
     """The same plan with identical nodes merged; the plan itself if no two are identical."""
     nodes = list(plan.walk())

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from gpu_ops.core.turns import ORDER, ROW
 from gpu_ops.errors import PlanError
-from gpu_ops.plan.nodes import Unary, check_flat
+from gpu_ops.plan.nodes import Unary, check_flat, check_known
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,8 @@ class PerDelivery(Unary):
     offset: int = 0
 
     def __post_init__(self) -> None:
-        for name in self.read:
+        check_known(self.input.schema, self.distinct or (), what="delivery")
+        for name in (ROW, ORDER, *(key.column for key in self.keys)):
             check_flat(self.input.schema, name, "has no order", what="delivery")
         for said, rows in (("limit", self.limit or 0), ("offset", self.offset)):
             if rows < 0:

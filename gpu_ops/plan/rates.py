@@ -12,11 +12,11 @@ import pyarrow as pa
 
 from gpu_ops.core.time import MIN_TIME, TICK
 from gpu_ops.core.turns import ASK, CLOCK, DUE, ENTERED, LEFT, NEW, OLD, ORDER, ROW
-from gpu_ops.errors import ColumnError, PlanError, unknown_column
+from gpu_ops.errors import ColumnError, PlanError
 from gpu_ops.plan.clock_windows import ClockSpan
 from gpu_ops.plan.crontab_times import CrontabTimes
 from gpu_ops.plan.expressions import check_boolean
-from gpu_ops.plan.nodes import Node, check_flat
+from gpu_ops.plan.nodes import Node, check_known
 
 
 @dataclass(frozen=True)
@@ -162,13 +162,8 @@ class OutputRate(Node):
     waits: bool = False
 
     def __post_init__(self) -> None:
-        for name in (ROW, ORDER, ENTERED, LEFT, *self.group):
-            check_flat(self.schema, name, "tells no groups apart", what="delivery")
-        for name in self.values:
-            if name not in self.schema.names:
-                raise unknown_column(name, self.schema.names, what="delivery")
-        for name in (CLOCK, ASK):
-            check_flat(self.ticks.schema, name, "is no tick's", what="ticks")
+        check_known(self.schema, (ROW, ORDER, ENTERED, LEFT, *self.group, *self.values), what="delivery")
+        check_known(self.ticks.schema, (CLOCK, ASK), what="ticks")
         if self.passes is not None:
             check_boolean(self.schema, nw.col(self.passes), where="having")
         if not self.shows or not set(self.shows) <= {NEW, OLD}:

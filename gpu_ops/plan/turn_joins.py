@@ -16,7 +16,7 @@ from gpu_ops.core.turns import CLOCK, IS_NEW, IS_OLD, PLACE, of_stream
 from gpu_ops.errors import ColumnError, PlanError
 from gpu_ops.plan.expressions import check_boolean
 from gpu_ops.plan.joins import On
-from gpu_ops.plan.nodes import Computed, Ends, Node, check_flat
+from gpu_ops.plan.nodes import Computed, Ends, Node, check_known
 
 TurnJoinKind = Literal["inner", "left", "right", "full"]
 
@@ -109,8 +109,8 @@ class TurnJoin(Node):
             word(how.kind, get_args(TurnJoinKind), name="kind")
             before, own = self.paired(number - 1), self.streams[number].schema
             for mine, other in how.on:
-                for schema, name in ((before, mine), (own, other)):
-                    check_flat(schema, name, "is no key")
+                check_known(before, [mine])
+                check_known(own, [other])
                 if before.field(mine).type != own.field(other).type:
                     raise ColumnError(
                         f"The key is of {own.field(other).type}, and {mine!r} is of {before.field(mine).type}.",

@@ -350,6 +350,11 @@ class DataWindowKind(Declaration, family=True):
         """The payload columns that it reads."""
         return ()
 
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """Those of them whose values it tells apart, and no more."""
+        return ()
+
     def computed(self, fields: Callable[[], pa.Schema]) -> tuple[tuple[nw.Expr, pa.Schema], ...]:
         """Its expressions, each with the columns that it reads; ``fields()`` gives those of conditions on windows."""
         return ()

@@ -243,3 +243,36 @@ def test_an_answer_is_the_table_of_what_is_evaluated(columns: Any, lasts: int | 
 )
 def test_the_least_and_the_greatest_value(columns: Any, values: Any, expected: tuple[int, int]) -> None:
     assert columns.extent(columns.from_arrow(pa.table({"v": values})), "v") == expected
+
+
+_WITHIN = st.none() | st.sampled_from([0.0, -0.0, math.nan, 1.5])
+NESTED: dict[pa.DataType, st.SearchStrategy[Any]] = {
+    pa.list_(pa.int64()): st.lists(st.none() | st.integers(0, 2), max_size=2),
+    pa.list_(pa.float64()): st.lists(_WITHIN, max_size=2),
+    pa.list_(pa.list_(pa.string())): st.lists(st.none() | st.lists(st.sampled_from(["", "a"]), max_size=2), max_size=2),
+    pa.struct([("x", pa.float64()), ("y", pa.string())]): st.fixed_dictionaries(
+        {"x": _WITHIN, "y": st.none() | st.just("a")}
+    ),
+    pa.list_(pa.struct([("x", pa.float64())])): st.lists(st.none() | st.fixed_dictionaries({"x": _WITHIN}), max_size=2),
+    pa.struct([("x", pa.list_(pa.float32()))]): st.fixed_dictionaries({"x": st.none() | st.lists(_WITHIN, max_size=2)}),
+}
+
+
+@given(dtype=st.sampled_from(list(NESTED)), device=st.sampled_from(HERE), data=st.data())
+def test_lists_and_structs_are_keys_like_others(dtype: pa.DataType, device: str, data: st.DataObject) -> None:
+    columns = choose(device).columns
+    values = data.draw(st.lists(st.none() | NESTED[dtype], max_size=8))
+    table = pa.table({"k": pa.array(values, dtype), "i": pa.array([at // 4 for at in range(len(values))], pa.int8())})
+    codes, groups, keys = columns.key_codes(columns.from_arrow(table), ["k", "i"])
+    codes = columns.host(codes).tolist()
+    # Equal as they are written, but for the sign of zero.
+    values = table["k"].to_pylist()
+    rows = [repr((value, at // 4)).replace("-0.0", "0.0") for at, value in enumerate(values)]
+    assert [[one == other for one in codes] for other in codes] == [[one == other for one in rows] for other in rows]
+    assert all(0 <= code < groups for code in codes)
+    shown = columns.take(keys, columns.array(np.array(codes, np.int64)))
+    found = columns.to_arrow(shown, table.schema)
+    assert [repr((row["k"], row["i"])) for row in found.to_pylist()] == rows
+    tuples = columns.tuples(columns.from_arrow(table))
+    assert [[one == other for one in tuples] for other in tuples] == [[one == other for one in rows] for other in rows]
+    assert len(set(tuples)) == len(set(rows))

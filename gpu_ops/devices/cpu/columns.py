@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from gpu_ops.core.arrow_buffers import decimal_words, integers, later, room
 from gpu_ops.core.arrow_buffers import to_arrow as to_arrow_array
+from gpu_ops.core.nested_keys import hashable, nested_codes
 from gpu_ops.core.polars_frames import from_frame, to_frame, together
 from gpu_ops.core.threads import in_parallel, parts
 from gpu_ops.core.time import TIME_TYPE
@@ -232,6 +233,8 @@ def tuples(frame: Frame) -> list[tuple[Any, ...]]:
 def _hashable(series: pl.Series) -> pl.Series:
     if series.dtype.is_temporal():
         return series.to_physical()
+    if series.dtype.is_nested():
+        return pl.Series(series.name, [hashable(each) for each in series.to_list()], dtype=pl.Object)
     return _float_bits(series) if series.dtype.is_float() else series
 
 
@@ -268,6 +271,8 @@ def _roomy(codes: Array) -> int:
 def _column_codes(series: pl.Series) -> tuple[Array, pl.Series]:
     """(codes, values): equal codes for equal values; ``values[code]`` is the value, null included."""
     dtype = series.dtype
+    if dtype.is_nested():
+        return nested_codes(series)
     if dtype.is_float():
         # Adding zero makes -0.0 into 0.0 (Polars would leave it out); one NaN stands for all.
         floats = _numpy(series.fill_nan(float("nan")).fill_null(0.0)) + 0

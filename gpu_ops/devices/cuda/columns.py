@@ -14,10 +14,12 @@ import cudf
 import cupy
 import narwhals as nw
 import numpy as np
+import polars as pl
 import pyarrow as pa
 
 from gpu_ops.core.arrow_buffers import decimal_words
 from gpu_ops.core.arrow_buffers import to_arrow as to_arrow_array
+from gpu_ops.core.nested_keys import hashable, nested_codes
 from gpu_ops.devices.array.order import first_rows
 from gpu_ops.devices.columns import Frame, Step
 from gpu_ops.devices.cuda.lowering import device_type, lower, restore
@@ -189,6 +191,9 @@ def tuples(frame: Frame) -> list[tuple[Any, ...]]:
     columns = []
     for name in frame.columns:
         stored = frame[name].to_arrow()
+        if pa.types.is_nested(stored.type):
+            columns.append([hashable(each) for each in stored.to_pylist()])
+            continue
         if pa.types.is_floating(stored.type) or pa.types.is_temporal(stored.type):
             stored = stored.view(pa.int32() if stored.type.bit_width == 32 else pa.int64())
         elif pa.types.is_string(stored.type):
@@ -202,11 +207,21 @@ def key_codes(frame: Frame, names: Sequence[str]) -> tuple[Array, int, Frame | N
     if not names:
         return cupy.zeros(len(frame), cupy.int32), 1, None
     keys = frame[list(names)]
+    numbered = keys
     for name in names:
-        if keys[name].dtype.kind == "f":
+        if isinstance(keys[name].dtype, cudf.ListDtype | cudf.StructDtype):
+            # libcudf has no groups by these: the host numbers them.
+            stored = keys[name].to_arrow()
+            numbers, distinct = nested_codes(pl.Series(stored))
+            codes = cupy.asarray(numbers)
+            plain = cudf.DataFrame.from_arrow(pa.table({name: distinct.to_arrow().cast(stored.type)}))
+            keys = keys.assign(**{name: take(plain, codes)[name]})
+            numbered = numbered.assign(**{name: codes})
+        elif keys[name].dtype.kind == "f":
             # Adding zero makes -0.0 into 0.0; libcudf takes all NaNs for one value.
             keys = keys.assign(**{name: keys[name] + 0.0})
-    codes = keys.groupby(list(names), sort=True, dropna=False).ngroup().values.astype(cupy.int32)
+            numbered = numbered.assign(**{name: keys[name]})
+    codes = numbered.groupby(list(names), sort=True, dropna=False).ngroup().values.astype(cupy.int32)
     if not len(codes):
         return codes, 1, keys
     groups = int(codes.max()) + 1

@@ -122,8 +122,6 @@ class DerivedView:
 
     def _key(self, argument: Argument) -> str:
         bound = self._bound(argument)
-        if pa.types.is_nested(bound.type):
-            raise unsupported(argument, "groupwin by arrays or records")
         name = self.aggregates.column(bound, "key")
         self._columns.setdefault(column_name(argument), Bound(nw.col(name), bound.type))
         return name

@@ -159,7 +159,7 @@ def _pair(node: e.Expression, streams: Sequence[BoundStream], number: int) -> tu
             return None
         bound = StreamScope(streams).property(side)
         name = None if bound is None else bare_column(bound.value)
-        if bound is None or name is None or pa.types.is_nested(bound.type):
+        if bound is None or name is None:
             return None
         at = next(at for at, stream in enumerate(streams) if name in stream.columns.values())
         sides.append((at, name, bound.type))

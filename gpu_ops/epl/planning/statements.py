@@ -414,8 +414,6 @@ class _QueryPlanner:
             for key in level:
                 if key not in keys:
                     bound = bind(key, events)
-                    if pa.types.is_nested(bound.type):
-                        raise unsupported(key, "groups by arrays or records")
                     keys[key] = Bound(nw.col(aggregates.column(bound, "key")), bound.type)
                 columns.append(str(bare_column(keys[key].value)))
             levels.append(tuple(columns))
@@ -527,9 +525,6 @@ class _QueryPlanner:
         node = Project(node, (*columns, *sort, *in_window, nw.col(ROW), nw.col(ORDER)), keep=False)
         keys = [RowKey(f"@sort {at}", key.descending) for at, (key, _) in enumerate(order)]
         keys += [RowKey(f"@place {at}", windows.order[at][1]) for at in range(len(in_window))]
-        for item, (_, bound) in zip(query.items, items, strict=False):
-            if query.distinct and pa.types.is_nested(bound.type):
-                raise unsupported(item, "distinct rows with arrays or records")
         for key, bound in order:
             if pa.types.is_nested(bound.type):
                 raise unsupported(key, "order by arrays or records")

@@ -156,11 +156,7 @@ class _WindowPlanner:
 
     def columns(self, view: View, arguments: Sequence[Argument]) -> tuple[str, ...]:
         """The columns of expressions."""
-        made = [self.bound(view, each) for each in arguments]
-        for node, each in zip(arguments, made, strict=True):
-            if pa.types.is_nested(each.type):
-                raise unsupported(node, f"{view.name} by arrays or records")
-        return tuple(self.column(each.value) for each in made)
+        return tuple(self.column(self.bound(view, each).value) for each in arguments)
 
     def bound(self, view: View, node: Argument) -> Bound:
         """An expression of single events."""
@@ -383,6 +379,8 @@ def _sort_keys(stream: _WindowPlanner, view: View, nodes: Sequence[Argument]) ->
     for node in nodes:
         descending = isinstance(node, SortKey) and node.descending
         expression = node.expression if isinstance(node, SortKey) else node
+        if pa.types.is_nested(stream.bound(view, expression).type):
+            raise unsupported(node, f"{view.name} by arrays or records")
         (name,) = stream.columns(view, [expression])
         keys.append((name, descending))
     return tuple(keys)
