@@ -149,19 +149,19 @@ class Stepped:
         return Events(low, high, columns.from_arrow(table))
 
     def _take(self, made: StepInput, passed: int) -> None:
-        for row in self._rows(made.opened):
-            assert row["start"] >= self.cti
-            key = (row["start"], row[PLACE])
-            assert key not in self._open
-            self._open[key] = len(self.found)
-            self.found.append({**row, "end": MAX_TIME})
         for row in self._rows(made.closed):
             at = self._open.pop((row["start"], row[PLACE]))
             assert row | {"end": MAX_TIME, IS_OLD: False} == self.found[at]
             self.found[at] = row
+        assert not made.opened
         for row in self._rows(made.events):
             assert row["start"] >= self.cti
-            self.found.append(row)
+            if row["end"] > MAX_TIME:  # it is open
+                assert self._opens
+                key = (row["start"], row[PLACE])
+                assert key not in self._open
+                self._open[key] = len(self.found)
+            self.found.append({**row, "end": min(row["end"], MAX_TIME)})
         assert passed >= self.cti
         self.cti = passed
 
@@ -276,6 +276,24 @@ def test_a_row_enters_with_its_last_member_and_leaves_with_the_first() -> None:
         (3, 4, 1, 3),
     ]
     assert all(row[CLOCK].microsecond == row["start"] // TURN for row in found)
+
+
+@pytest.mark.parametrize("device", HERE)
+@given(kinds=st.tuples(*[st.lists(st.sampled_from("abc"), min_size=9, max_size=9)] * 2), cut=st.integers(2, 2 * 9))
+def test_rows_come_in_the_order_of_their_enters_then_of_their_members(
+    device: str, kinds: tuple[list[str], ...], cut: int
+) -> None:
+    # Each stream has a row in each second turn, until the fifth turn after it.
+    streams = [
+        [Member(at, k, 0, 2 * at + 1 + number, 2 * at + 6 + number) for at, k in enumerate(keys)]
+        for number, keys in enumerate(kinds)
+    ]
+    live = Stepped(joined([How("inner", 0, None)]), streams, device, opens=True)
+    for cti in (cut * TURN, MAX_TIME):
+        before = len(live.found)
+        live.step([cti, cti], [False, False])
+        places = [(row["start"], row[of_stream(PLACE, 0)], row[of_stream(PLACE, 1)]) for row in live.found[before:]]
+        assert places == sorted(places)
 
 
 def test_streams_that_cannot_be_joined_are_refused() -> None:

@@ -149,9 +149,16 @@ def meetings(node: Join, left: AxisRows, right: AxisRows, device: Device) -> Ite
 def overlaps(left: AxisRows, right: AxisRows, device: Device) -> Iterator[OverlapPairs]:
     """All pairs of equal keys that are alive together, piece by piece; both sides are in order of key and start."""
     first, offsets, other_first, other_offsets = _within(left, right, device)
-    yield from _pieces(first, offsets, left.high, right, device)
-    for found in _pieces(other_first, other_offsets, right.high, left, device):
+    yield from pieces(first, offsets, left.high, right, device)
+    for found in pieces(other_first, other_offsets, right.high, left, device):
         yield found.swapped()
+
+
+def starting_within(rows: AxisRows, others: AxisRows, device: Device, *, after: bool) -> tuple[Any, Any]:
+    """(first, offsets) of the others that start within each row's lifetime, or after its start; both in order."""
+    if after:
+        return _within(others, rows, device)[2:]
+    return _within(rows, others, device)[:2]
 
 
 def _within(left: AxisRows, right: AxisRows, device: Device) -> tuple[Any, Any, Any, Any]:
@@ -212,13 +219,32 @@ class OverlapPairs:
         """Right and left exchanged."""
         return OverlapPairs(self.others, self.rows, self.start, self.end)
 
+    def take(self, at: Any, device: Device) -> OverlapPairs:
+        """The pairs at some indices."""
+        return OverlapPairs(*(device.kernels.take(each, at) for each in vars(self).values()))
+
+
+def no_pairs(device: Device) -> OverlapPairs:
+    """None."""
+    none = device.columns.array(np.zeros(0, np.int64))
+    return OverlapPairs(none, none, none, none)
+
+
+def all_pairs(pieces: Sequence[OverlapPairs], device: Device) -> OverlapPairs:
+    """Several pieces as one."""
+    some = [each for each in pieces if len(each.rows)]
+    if len(some) < 2:
+        return some[0] if some else no_pairs(device)
+    return OverlapPairs(*map(np.concatenate, zip(*(vars(each).values() for each in some), strict=True)))
+
 
 def pairs(first: Any, last: Any, end: Any, others: AxisRows, device: Device) -> Iterator[OverlapPairs]:
     """The pairs of events and ranges of others, in pieces."""
-    return _pieces(first, device.kernels.pair_offsets(first, last), end, others, device)
+    return pieces(first, device.kernels.pair_offsets(first, last), end, others, device)
 
 
-def _pieces(first: Any, offsets: Any, end: Any, others: AxisRows, device: Device) -> Iterator[OverlapPairs]:
+def pieces(first: Any, offsets: Any, end: Any, others: AxisRows, device: Device) -> Iterator[OverlapPairs]:
+    """The pairs of events and others, of which each meets some from the first one on, in pieces."""
     for low, upto in _pair_bounds(int(offsets[-1])):
         yield OverlapPairs(*device.kernels.meetings(first, offsets, end, others.low, others.high, low, upto))
 
@@ -231,9 +257,7 @@ def _pair_bounds(total: int) -> Iterator[tuple[int, int]]:
 def matched(node: Join, left: AxisRows, right: AxisRows, found: OverlapPairs, device: Device) -> Iterator[OverlapPairs]:
     """The pairs for which the condition holds; none if there are none."""
     if node.exact:
-        at = _matching(node, left.frame, right.frame, found, device)
-        take = device.kernels.take
-        found = OverlapPairs(*(take(each, at) for each in (found.rows, found.others, found.start, found.end)))
+        found = found.take(_matching(node, left.frame, right.frame, found, device), device)
     if len(found.rows):
         yield found
 

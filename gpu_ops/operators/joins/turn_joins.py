@@ -12,7 +12,7 @@ from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK, TIME_TYPE
 from gpu_ops.core.turns import CLOCK, IS_NEW, IS_OLD, PLACE
 from gpu_ops.devices import Device
 from gpu_ops.operators.events import Events, concat
-from gpu_ops.operators.joins.turn_rows import AT, ID, NEW, OLD, Moved, TurnInput, column
+from gpu_ops.operators.joins.turn_rows import AT, ID, NEW, OLD, OPEN, Moved, TurnInput, column, some_of
 from gpu_ops.operators.joins.turn_stage import TurnStage
 from gpu_ops.operators.operator import BatchInput, Operator, StepInput
 from gpu_ops.operators.state.rows import AxisRows
@@ -81,14 +81,12 @@ class TurnJoinOperator(Operator, nodes=(TurnJoin,)):
         points = [self._events(each, each.low + (each.low & 1), TICK) for each in found.points]
         if self._node.unidirectional:
             return StepInput(points)
-        whole, opened, closed = found.whole, found.opened, found.closed
+        entered, closed = found.entered, found.closed
         if not self._opens:
-            whole, opened, closed = [*whole, *closed], [], []
-        return StepInput(
-            [*(self._events(each, each.low, each.high) for each in whole), *points],
-            [self._events(each, each.low, TICK) for each in opened],
-            [self._events(each, each.low, each.high) for each in closed],
-        )
+            whole = [some_of(each, each.high < OPEN, self._device) for each in entered]
+            entered, closed = [*(each for each in whole if len(each)), *closed], []
+        events, over = ([self._events(each, each.low, each.high) for each in some] for some in (entered, closed))
+        return StepInput([*events, *points], closed=over)
 
     def _events(self, rows: AxisRows, start: Any, end: Any) -> Events:
         columns = self._device.columns

@@ -41,15 +41,13 @@ class Moved:
     """The rows of one side that move in a step; as their places they have even ones.
 
     Attributes:
-        whole: Rows that enter and leave in it.
-        opened: Rows that enter in it and stay; they leave at `OPEN`.
+        entered: Rows that enter in it; those that stay leave at `OPEN`.
         closed: Rows that entered earlier and leave in it.
         points: Rows that are in for no time, for one tick each: from an even place on they meet the others as they are
             after that moment, up to an even place the others as they were before it.
     """
 
-    whole: list[AxisRows] = field(default_factory=list)
-    opened: list[AxisRows] = field(default_factory=list)
+    entered: list[AxisRows] = field(default_factory=list)
     closed: list[AxisRows] = field(default_factory=list)
     points: list[AxisRows] = field(default_factory=list)
 
@@ -114,31 +112,31 @@ class TurnInput:
                     made.points = [self._point(points, is_new=True), self._point(points, is_new=False)]
                 entering = entering.take(device.kernels.keep(~instant), device)
             now = entering.high <= limit
-            made.whole = [self._leaving(some_of(entering, now, device))]
-            staying = some_of(entering, ~now, device)
-            self._ending.add(some_of(staying, staying.high < OPEN, device))
-            made.opened = [replace(staying, high=np.full_like(staying.high, OPEN))]
+            self._ending.add(some_of(entering, ~now & (entering.high < OPEN), device))
+            made.entered = [replace(with_columns(entering, old=now), high=np.where(now, entering.high, OPEN))]
         if leaving is not None:
-            made.closed = [self._leaving(leaving)]
+            made.closed = [with_columns(leaving, old=np.ones_like(column(leaving, OLD)))]
             self._brief(made, done)
-        for name in ("whole", "opened", "closed", "points"):
+        for name in ("entered", "closed", "points"):
             setattr(made, name, [each for each in getattr(made, name) if len(each)])
         return made
 
     def _brief(self, made: Moved, done: int) -> None:
-        """Rows that were opened and closed before the other streams came to their places are whole."""
+        """Rows that were opened and closed before the other streams came to their places enter and leave now."""
         (leaving,), device = made.closed, self._device
         brief = leaving.low >= done
         if not bool(brief.any()):
             return
         rows = some_of(leaving, brief, device)
-        made.whole.append(rows)
         made.closed = [leaving.take(device.kernels.keep(~brief), device)]
-        known = np.sort(column(rows, ID))
-        for at, each in enumerate(made.opened):
+        order = np.argsort(column(rows, ID))
+        known, high = column(rows, ID)[order], rows.high[order]
+        for at, each in enumerate(made.entered):
             ids = column(each, ID)
-            there = known[np.minimum(np.searchsorted(known, ids), len(known) - 1)] == ids
-            made.opened[at] = some_of(each, ~there, device)
+            found = np.minimum(np.searchsorted(known, ids), len(known) - 1)
+            here = known[found] == ids
+            ends = np.where(here, high[found], each.high)
+            made.entered[at] = replace(with_columns(each, old=column(each, OLD) | here), high=ends)
 
     def _pieces(self, pieces: Sequence[Events]) -> list[Events]:
         whole = concat(pieces, self._device)
@@ -162,9 +160,6 @@ class TurnInput:
             ),
             columns.select(events.frame, self._schema.names),
         )
-
-    def _leaving(self, rows: AxisRows) -> AxisRows:
-        return with_columns(rows, old=np.ones_like(column(rows, OLD)))
 
     def _point(self, rows: AxisRows, *, is_new: bool) -> AxisRows:
         """Rows for a tick: with the others as they are after a moment, or as they were before it."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,6 @@ from gpu_ops.devices import Device
 from gpu_ops.operators.checked import holds
 from gpu_ops.operators.events import Events, present
 from gpu_ops.operators.joins import joins
-from gpu_ops.operators.joins.coverage import Matches
 from gpu_ops.operators.joins.joins import OverlapPairs
 from gpu_ops.operators.joins.lonely import Lonely
 from gpu_ops.operators.joins.turn_rows import (
@@ -51,46 +50,11 @@ _SIDES = ("left", "right")
 _ENTER = ("row", "enter")
 """The column of kept rows with the place at which they entered; they are in order of key and number of their own."""
 
-
-@dataclass(frozen=True)
-class _Part:
-    """Rows of a side: those that move in a step, or a run of those that stay.
-
-    Attributes:
-        rows: The rows.
-        enter: Where they enter.
-        leave: Where they leave.
-        id: Their numbers.
-        old: Whether they are delivered where they leave.
-        run: The run.
-    """
-
-    rows: AxisRows
-    enter: Any
-    leave: Any
-    id: Any
-    old: Any
-    run: Run[AxisRows] | None = None
-
-    @classmethod
-    def moving(cls, rows: AxisRows) -> _Part:
-        """Rows that move."""
-        return cls(rows, rows.low, rows.high, column(rows, ID), column(rows, OLD))
-
-    @classmethod
-    def staying(cls, run: Run[AxisRows]) -> _Part:
-        """A run of rows that stay."""
-        rows = run.rows
-        return cls(rows, column(rows, _ENTER), rows.high, rows.low, np.zeros_like(column(rows, NEW)), run)
-
-
-_Found = tuple[_Part, _Part, OverlapPairs]
-
-_Met = dict[int | None, Matches]
-"""The pairs of some rows, by the names of their runs; None for rows that move."""
-
 _MET, _SINCE = ("row", "met"), ("row", "since")
 """The columns of rows that are there without a match: how many matches they have, and since when they have none."""
+
+_RUN, _INDEX = ("row", "run"), ("row", "index")
+"""Their columns in a step: in which run each is kept and where, -1 for rows that move."""
 
 
 class _StayingRows(RowRuns):
@@ -141,46 +105,75 @@ class TurnStage:
 
     def step(self, sides: tuple[Moved, Moved], done: int, cti: int) -> Moved:
         """The pairs that enter and leave in a step, from one CTI to another."""
-        over, made = cti == MAX_TIME and not self._opens, Moved()
-        left, right = (_Part.moving(self._moving(at, side, over=over)) for at, side in enumerate(sides))
-        points = [_Part.moving(self._coded(at, together(side.points, self._device))) for at, side in enumerate(sides)]
-        met: tuple[_Met, _Met] = ({}, {})
-        for found in self._content(left, right) if self._has_pairs else ():
-            self._sort_out(found, done, made)
-            self._note(found, met)
-        met_points: tuple[list[Any], list[Any]] = ([], [])
-        for found, point in self._meeting_points(points[0], points[1], left, right):
-            made.points.append(self._pairs(found, point))
-            at = 0 if point is points[0] else 1
-            met_points[at].append(found[2].others if at else found[2].rows)
-        for at, (part, point) in enumerate(zip((left, right), points, strict=True)):
-            moved = part
+        device, made, over = self._device, Moved(), cti == MAX_TIME and not self._opens
+        moving = [self._moving(at, side, over=over) for at, side in enumerate(sides)]
+        points = [
+            ordered(self._coded(at, together(side.points, device)), "low", device) for at, side in enumerate(sides)
+        ]
+        left, right = (self._content(at, moving[at], (moving[1 - at], points[1 - at])) for at in (0, 1))
+        pairs = [joins.no_pairs(device)]
+        if self._has_pairs:
+            entering = self._in_order(left, right, self._matched(left, right, self._entering(left, right, done)))
+            leaving = joins.all_pairs([*self._matched(left, right, self._leaving(left, right, done))], device)
+            pairs += [entering, leaving]
+            made.entered, made.closed = (
+                [self._pairs(left, right, each)] if len(each.rows) else [] for each in (entering, leaving)
+            )
+        every = joins.all_pairs(pairs if any(self._how.keeps) else [], device)
+        for at, (point, rows) in enumerate(zip(points, (left, right), strict=True)):
+            one, other = (point, right) if at == 0 else (left, point)
+            found = joins.all_pairs([*self._matched(one, other, joins.overlaps(one, other, device))], device)
+            if len(found.rows):
+                made.points.append(self._pairs(one, other, found, point=at))
+            kept = rows
             if self._how.keeps[at]:
-                self._points_alone(at, point, met_points[at], made)
-                moved = self._alone(at, part, met[at], done, made) if self._has_pairs else part
-            self._keep(at, moved)
+                self._points_alone(at, point, found.others if at else found.rows, made)
+                kept = self._alone(at, rows, every, done, made) if self._has_pairs else rows
+            self._keep(at, kept, done)
         self._forget()
         return made
 
     # What comes in
 
     def _moving(self, at: int, side: Moved, *, over: bool) -> AxisRows:
-        """The rows of a side that move in a step, in order of key and enter; those that leave are no longer kept."""
-        device = self._device
+        """The rows of a side that move in a step; those that leave are no longer kept."""
+        device, pieces = self._device, side.entered
         leaving = together(side.closed, device)
-        pieces = [*side.whole, *side.opened]
-        if leaving is not None:
-            leaving = self._drop(at, self._coded(at, leaving))
+        parts = [] if leaving is None else [self._drop(at, self._coded(at, leaving))]
         if over:
-            # At the end of time all rows are whole. What was made of rows before has been closed by who made it.
+            # At the end of time all rows leave. What was made of rows before has been closed by who made it.
             pieces = [replace(each, high=np.minimum(each.high, MAX_TIME)) for each in pieces]
             if at == 1 or self._number == 1:
-                pieces += [self._lasting(each) for each in self._alive[at].pieces()]
+                parts += [self._kept(at, each, MAX_TIME) for each in self._alive[at].pieces()]
                 self._alive[at].replace([])
         entering = together([self._alone_so_far(at, each) for each in pieces], device)
-        parts = [] if entering is None else [self._coded(at, entering)]
-        parts += [] if leaving is None else [leaving]
-        return ordered(concat_rows(parts, device), "low", device) if parts else self._alone_so_far(at, self._none(at))
+        parts += [] if entering is None else [self._coded(at, entering)]
+        return concat_rows(parts, device) if parts else self._alone_so_far(at, self._none(at))
+
+    def _content(self, at: int, moving: AxisRows, others: Sequence[AxisRows]) -> AxisRows:
+        """The rows of a side that move, and those that stay and have a key of some others; in order of key and enter.
+
+        Rows that stay have entered before the step, and leave at `OPEN`.
+        """
+        device, alive = self._device, self._alive[at]
+        keeps = self._how.keeps[at]
+        rows = [self._from_run(moving, -1, np.full_like(moving.low, -1)) if keeps else moving]
+        codes = np.concatenate([each.code for each in others])
+        if len(codes) and len(alive):
+            groups = present(codes, len(self._groups) + _NULLS, device)
+            for number, (run, where) in enumerate(alive.of_groups(groups)):
+                if len(where):
+                    some = self._kept(at, self._with_matches(run, where), OPEN)
+                    rows.append(self._from_run(some, number, where) if keeps else some)
+        return ordered(concat_rows(rows, device), "low", device)
+
+    def _with_matches(self, run: Run[AxisRows], where: Any) -> AxisRows:
+        """Some rows of a run, with how many matches they have now."""
+        known = {name: self._device.kernels.take(run.beside[name], where) for name in run.beside}
+        return with_columns(run.rows.take(where, self._device), **known)
+
+    def _from_run(self, rows: AxisRows, run: int, index: Any) -> AxisRows:
+        return with_columns(rows, run=np.full_like(rows.low, run), index=index)
 
     def _alone_so_far(self, at: int, rows: AxisRows) -> AxisRows:
         """New rows, without matches if that matters."""
@@ -189,7 +182,7 @@ class TurnStage:
         return with_columns(rows, met=np.zeros_like(rows.low), since=rows.low.copy())
 
     def _coded(self, at: int, rows: AxisRows | None) -> AxisRows:
-        """Rows with the numbers of their keys, in order of key and enter."""
+        """Rows with the numbers of their keys."""
         if rows is None:
             return self._none(at)
         on, device = self._how.on, self._device
@@ -199,7 +192,7 @@ class TurnStage:
         known = joins.known_keys(names, rows.frame, device)
         if known is not None:
             codes = np.where(known, codes, np.int32(at)).astype(np.int32)
-        return ordered(replace(rows, code=codes), "low", device)
+        return replace(rows, code=codes)
 
     def _none(self, at: int) -> AxisRows:
         events = joins.nothing(self._schemas[at], self._device)
@@ -230,9 +223,9 @@ class TurnStage:
             self._entered[at].remove(leaving.low)
         return with_columns(leaving, **known)
 
-    def _keep(self, at: int, part: _Part) -> None:
-        """Rows that stay are kept."""
-        rows = some_of(part.rows, part.leave == OPEN, self._device)
+    def _keep(self, at: int, rows: AxisRows, done: int) -> None:
+        """Rows that enter and stay are kept."""
+        rows = some_of(rows, (rows.low >= done) & (rows.high == OPEN), self._device)
         if not len(rows):
             return
         columns = made_columns(enter=rows.low) | {name: rows.columns[name] for name in self._known_of(at)}
@@ -240,11 +233,11 @@ class TurnStage:
         if not self._opens:
             self._entered[at].add(rows.low)
 
-    def _lasting(self, kept: AxisRows) -> AxisRows:
-        """Kept rows as rows that leave at the end of time."""
-        columns = {name: kept.columns[name] for name in (AT, NEW, _MET, _SINCE) if name in kept.columns}
+    def _kept(self, at: int, kept: AxisRows, leave: int) -> AxisRows:
+        """Kept rows as rows that leave at a place."""
+        columns = {name: kept.columns[name] for name in self._known_of(at)}
         columns |= made_columns(id=kept.low, old=np.zeros_like(column(kept, NEW)))
-        return replace(kept, low=column(kept, _ENTER), high=np.full_like(kept.low, MAX_TIME), columns=columns)
+        return replace(kept, low=column(kept, _ENTER), high=np.full_like(kept.low, leave), columns=columns)
 
     def _known_of(self, at: int) -> tuple[tuple[str, str], ...]:
         """The columns of kept rows, beside that of their enters."""
@@ -252,166 +245,125 @@ class TurnStage:
 
     # Pairs
 
-    def _content(self, left: _Part, right: _Part) -> Iterator[_Found]:
-        """The pairs of which a member moves."""
-        yield from self._matched(left, right, joins.overlaps(left.rows, right.rows, self._device))
-        yield from self._with_staying(left, right, (0, 1))
+    def _entering(self, left: AxisRows, right: AxisRows, done: int) -> Iterator[OverlapPairs]:
+        """The pairs of which a member enters."""
+        device, take = self._device, self._device.kernels.take
+        for one, other, back in ((left, right, False), (right, left, True)):
+            where = device.kernels.keep(other.low >= done)
+            new = _lifetimes(other, where, device)
+            first, offsets = joins.starting_within(one, new, device, after=back)
+            for found in joins.pieces(first, offsets, one.high, new, device):
+                pairs = replace(found, others=found.others if len(new) == len(other) else take(where, found.others))
+                yield pairs.swapped() if back else pairs
 
-    def _meeting_points(self, lefts: _Part, rights: _Part, left: _Part, right: _Part) -> Iterator[tuple[_Found, _Part]]:
-        """The pairs of points and others, and the points among both."""
-        for mine, other, point in ((lefts, right, lefts), (left, rights, rights)):
-            if len(mine.rows) and len(other.rows):
-                for found in self._matched(mine, other, joins.overlaps(mine.rows, other.rows, self._device)):
-                    yield found, point
-        for at, point in enumerate((lefts, rights)):
-            for found in self._with_staying(lefts, rights, (at,)):
-                yield found, point
+    def _leaving(self, left: AxisRows, right: AxisRows, done: int) -> Iterator[OverlapPairs]:
+        """The pairs of members that entered before the step, of which one leaves: all of one key are in together."""
+        device, take = self._device, self._device.kernels.take
+        for one, other, back in ((left, right, False), (right, left, True)):
+            goes = device.kernels.keep((one.low < done) & (one.high < OPEN))
+            # Pairs of two that leave are found with the left one.
+            there = device.kernels.keep((other.low < done) & (other.high == OPEN) if back else other.low < done)
+            if not len(goes) or not len(there):
+                continue
+            some, others = _lifetimes(one, goes, device), _lifetimes(other, there, device)
+            first, last = (np.searchsorted(others.code, some.code, side=side) for side in ("left", "right"))
+            for found in joins.pairs(first.astype(np.int64), last.astype(np.int64), some.high, others, device):
+                start = np.maximum(take(some.low, found.rows), found.start)
+                pairs = OverlapPairs(take(goes, found.rows), take(there, found.others), start, found.end)
+                yield pairs.swapped() if back else pairs
 
-    def _with_staying(self, left: _Part, right: _Part, sides: tuple[int, ...]) -> Iterator[_Found]:
-        """The pairs of these rows and rows of the other side that stay."""
-        if 0 in sides and len(left.rows):
-            for run in self._alive[1].runs:
-                other = _Part.staying(run)
-                yield from self._matched(left, other, self._met(left, other))
-        if 1 in sides and len(right.rows):
-            for run in self._alive[0].runs:
-                other = _Part.staying(run)
-                yield from self._matched(other, right, (each.swapped() for each in self._met(right, other)))
+    def _in_order(self, left: AxisRows, right: AxisRows, pieces: Iterator[OverlapPairs]) -> OverlapPairs:
+        """Pairs in order of the places at which they enter, then of those at which their other members did."""
+        device, take = self._device, self._device.kernels.take
+        pairs = joins.all_pairs([*pieces], device)
+        lows = np.concatenate([left.low, right.low])
+        rank = np.empty_like(lows)
+        rank[np.argsort(lows, kind="stable")] = np.arange(len(lows), like=lows)
+        one, other = take(rank[: len(left)], pairs.rows), take(rank[len(left) :], pairs.others)
+        order = device.kernels.group_order(np.maximum(one, other).astype(np.int32), len(lows), np.minimum(one, other))
+        return pairs.take(order, device)
 
-    def _met(self, moving: _Part, staying: _Part) -> Iterator[OverlapPairs]:
-        """Rows that move with the rows of a run that have their keys."""
-        kernels, rows = self._device.kernels, moving.rows
-        code, run = staying.rows.code, staying.run
-        first, last = (np.searchsorted(code, rows.code, side=side).astype(np.int64) for side in ("left", "right"))
-        for found in joins.pairs(first, last, rows.high, staying.rows, self._device):
-            start = np.maximum(kernels.take(rows.low, found.rows), kernels.take(staying.enter, found.others))
-            pairs = replace(found, start=start)
-            if run is not None and run.gone is not None:
-                pairs = self._some(pairs, ~kernels.take(run.gone, pairs.others))
-            yield pairs
-
-    def _some(self, pairs: OverlapPairs, mask: Any) -> OverlapPairs:
-        if bool(mask.all()):
-            return pairs
-        keep, take = self._device.kernels.keep, self._device.kernels.take
-        at = keep(mask)
-        return OverlapPairs(*(take(each, at) for each in (pairs.rows, pairs.others, pairs.start, pairs.end)))
-
-    def _matched(self, left: _Part, right: _Part, pairs: Iterator[OverlapPairs]) -> Iterator[_Found]:
+    def _matched(self, left: AxisRows, right: AxisRows, pairs: Iterator[OverlapPairs]) -> Iterator[OverlapPairs]:
         """The pairs for which the condition holds."""
         for found in pairs:
-            some = found
-            if self._filter is not None and len(found.rows):
-                some = self._some(found, self._holds(left, right, found))
-            if len(some.rows):
-                yield left, right, some
+            if self._filter is None or not len(found.rows):
+                yield found
+            else:
+                mask = self._holds(left, right, found)
+                yield found if bool(mask.all()) else found.take(self._device.kernels.keep(mask), self._device)
 
-    def _holds(self, left: _Part, right: _Part, found: OverlapPairs) -> Any:
+    def _holds(self, left: AxisRows, right: AxisRows, found: OverlapPairs) -> Any:
         assert self._filter is not None  # noqa: S101  (asked by who calls it)
         columns, parts = self._device.columns, []
         (condition,) = self._filter.exact
-        for part, at, schema in ((left, found.rows, self._schemas[0]), (right, found.others, self._schemas[1])):
+        for rows, at, schema in ((left, found.rows, self._schemas[0]), (right, found.others, self._schemas[1])):
             names = column_names(condition, schema.names)
             if names:
-                parts.append(columns.take(columns.select(part.rows.frame, names), at))
+                parts.append(columns.take(columns.select(rows.frame, names), at))
         if not parts:  # it reads no column
-            parts.append(columns.take(columns.select(left.rows.frame, self._schemas[0].names[:1]), found.rows))
+            parts.append(columns.take(columns.select(left.frame, self._schemas[0].names[:1]), found.rows))
         return holds(
             condition, self._filter.guards, Events(found.start, found.end, columns.beside(*parts)), self._device
         )
 
     # What goes out
 
-    def _sort_out(self, found: _Found, done: int, made: Moved) -> None:
-        """Pairs as rows that enter, leave, or do both."""
-        left, right, pairs = found
-        was, stays = pairs.start < done, pairs.end == OPEN
-        for some, into in ((was, made.closed), (stays, made.opened), (~was & ~stays, made.whole)):
-            if bool(some.any()):
-                into.append(self._pairs((left, right, self._some(pairs, some))))
-
-    def _pairs(self, found: _Found, point: _Part | None = None) -> AxisRows:
-        """Pairs as rows; those of a point are delivered as it is."""
-        left, right, pairs = found
+    def _pairs(self, left: AxisRows, right: AxisRows, pairs: OverlapPairs, point: int | None = None) -> AxisRows:
+        """Pairs as rows; those of the points of a side are delivered as these are."""
         columns, take = self._device.columns, self._device.kernels.take
         start, end = pairs.start, pairs.end
         members = ((left, pairs.rows), (right, pairs.others))
         if point is not None:
-            at = pairs.rows if point is left else pairs.others
-            new, old = (take(column(point.rows, name), at) for name in (NEW, OLD))
+            rows, at = members[point]
+            new, old = (take(column(rows, name), at) for name in (NEW, OLD))
         else:
-            enters = [(take(part.enter, at) == start) & take(column(part.rows, NEW), at) for part, at in members]
-            leaves = [(take(part.leave, at) == end) & take(part.old, at) for part, at in members]
+            enters = [(take(rows.low, at) == start) & take(column(rows, NEW), at) for rows, at in members]
+            leaves = [(take(rows.high, at) == end) & take(column(rows, OLD), at) for rows, at in members]
             new, old = enters[0] | enters[1], leaves[0] | leaves[1]
-        ids, clocks = (
-            [take(each, at) for each, (_, at) in zip(some, members, strict=True)]
-            for some in (
-                (left.id, right.id),
-                (column(left.rows, AT), column(right.rows, AT)),
-            )
-        )
+        ids, clocks = ([take(column(rows, name), at) for rows, at in members] for name in (ID, AT))
         made = made_columns(id=(ids[0] + ids[1]) & IDENTITIES, clock=np.maximum(*clocks), new=new, old=old)
-        frame = columns.beside(*(columns.take(part.rows.frame, at) for part, at in members))
+        frame = columns.beside(*(columns.take(rows.frame, at) for rows, at in members))
         return AxisRows(np.zeros_like(start, dtype=np.int32), start, end, made, frame)
 
     # Rows without a match
 
-    def _note(self, found: _Found, met: tuple[_Met, _Met]) -> None:
-        """Note the pairs of rows that are there without a match too."""
-        left, right, pairs = found
-        for at, (part, rows) in enumerate(((left, pairs.rows), (right, pairs.others))):
-            if self._how.keeps[at]:
-                name = None if part.run is None else part.run.name
-                met[at].setdefault(name, []).append((rows, pairs.start, pairs.end))
-
-    def _points_alone(self, at: int, point: _Part, met: list[Any], made: Moved) -> None:
+    def _points_alone(self, at: int, point: AxisRows, met: Any, made: Moved) -> None:
         """Points without a match."""
-        rows = point.rows
-        alone = np.ones_like(point.old)
-        for each in met:
-            alone[each] = False
+        alone = np.ones_like(column(point, OLD))
+        alone[met] = False
         which = self._device.kernels.keep(alone)
         if len(which):
-            some = rows.take(which, self._device)
+            some = point.take(which, self._device)
             made.points.append(self._padded(at, some, some.low, some.high, some.low))
 
-    def _alone(self, at: int, part: _Part, met: _Met, done: int, made: Moved) -> _Part:
-        """The times of rows without a match; gives the rows that move, with what is known of them now."""
-        rows, begins = part.rows, part.rows.low < done
-        lone = Lonely(
-            np.where(begins, MIN_TIME, rows.low), rows.high, column(rows, _MET), column(rows, _SINCE), self._device
-        )
-        found = lone.pieces(met.get(None, []), done)
-        self._give_alone(at, part, found, done, made)
-        for run in self._alive[at].runs:
-            if run.name not in met:
-                continue
-            matches = met[run.name]
-            concerned = present(np.concatenate([each for each, _, _ in matches]), len(run.rows), self._device)
-            numbered = [(np.searchsorted(concerned, each), start, end) for each, start, end in matches]
-            some = _Part.staying(replace(run, rows=run.rows.take(concerned, self._device)))
-            counts, since = (self._device.kernels.take(run.beside[name], concerned) for _, name in (_MET, _SINCE))
-            stay = Lonely(np.full_like(since, MIN_TIME), some.leave, counts, since, self._device)
-            self._give_alone(at, some, stay.pieces(numbered, done), done, made)
-            run.beside[_MET[1]][concerned], run.beside[_SINCE[1]][concerned] = stay.met, stay.since
-        return replace(part, rows=with_columns(rows, met=lone.met, since=lone.since))
+    def _alone(self, at: int, rows: AxisRows, pairs: OverlapPairs, done: int, made: Moved) -> AxisRows:
+        """The times of rows without a match; gives the rows with what is known of them now."""
+        begin = np.where(rows.low < done, MIN_TIME, rows.low)
+        lone = Lonely(begin, rows.high, column(rows, _MET), column(rows, _SINCE), self._device)
+        found = lone.pieces([(pairs.others if at else pairs.rows, pairs.start, pairs.end)], done)
+        self._give_alone(at, rows, found, done, made)
+        for number, run in enumerate(self._alive[at].runs):
+            here = self._device.kernels.keep(column(rows, _RUN) == number)
+            where = column(rows, _INDEX)[here]
+            run.beside[_MET[1]][where], run.beside[_SINCE[1]][where] = lone.met[here], lone.since[here]
+        return with_columns(rows, met=lone.met, since=lone.since)
 
-    def _give_alone(self, at: int, part: _Part, pieces: tuple[Any, Any, Any], done: int, made: Moved) -> None:
+    def _give_alone(self, at: int, rows: AxisRows, pieces: tuple[Any, Any, Any], done: int, made: Moved) -> None:
         device, take = self._device, self._device.kernels.take
         was, stays = pieces[1] < done, pieces[2] == OPEN
-        for which, into in ((was & ~stays, made.closed), (~was & stays, made.opened), (~was & ~stays, made.whole)):
+        for which, into in ((was & ~stays, made.closed), (~was, made.entered)):
             which_rows = device.kernels.keep(which)
             if len(which_rows):
                 index, start, end = (take(each, which_rows) for each in pieces)
                 columns = made_columns(
-                    id=take(part.id, index),
-                    clock=take(column(part.rows, AT), index),
-                    new=(take(part.enter, index) == start) & take(column(part.rows, NEW), index),
-                    old=(take(part.leave, index) == end) & take(part.old, index),
+                    id=take(column(rows, ID), index),
+                    clock=take(column(rows, AT), index),
+                    new=(take(rows.low, index) == start) & take(column(rows, NEW), index),
+                    old=(take(rows.high, index) == end) & take(column(rows, OLD), index),
                 )
-                frame = device.columns.take(part.rows.frame, index)
-                rows = AxisRows(np.zeros_like(start, dtype=np.int32), start, end, columns, frame)
-                into.append(self._padded(at, rows, start, end, start))
+                frame = device.columns.take(rows.frame, index)
+                some = AxisRows(np.zeros_like(start, dtype=np.int32), start, end, columns, frame)
+                into.append(self._padded(at, some, start, end, start))
 
     def _padded(self, at: int, rows: AxisRows, low: Any, high: Any, since: Any) -> AxisRows:
         """Rows of one side with nulls for the other. Each stretch of time without a match makes a row of its own."""
@@ -505,3 +457,9 @@ class TurnStage:
                 self._alive[at].put_back(rows)
                 if not self._opens:
                     self._entered[at].add(column(rows, _ENTER))
+
+
+def _lifetimes(rows: AxisRows, at: Any, device: Device) -> AxisRows:
+    """Some rows, with their keys and lifetimes alone."""
+    plain = replace(rows, columns={}, frame=None)
+    return plain if len(at) == len(rows) else plain.take(at, device)
