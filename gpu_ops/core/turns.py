@@ -26,9 +26,9 @@ DUE = "@due"
 """The column of rows in a window that the clock makes them leave: the time at which that fell due."""
 
 ROW = "@row"
-"""The column that says what a delivered row is: one of the constants below."""
+"""The column that says what a delivered row is (int8): one of the constants below."""
 
-NEW, OLD, HELD, MARK, EMPTY = "new", "old", "held", "turn", "empty"
+NEW, OLD, HELD, MARK, EMPTY = range(5)
 """A row of the insert stream, of the remove stream, of the content asked for; how many rows a turn moved; no row."""
 
 CHANGED = "@changed"

@@ -68,19 +68,15 @@ class SomeTurns:
         arrived: The rows of each type.
         ticks: The moves of the clock.
         before: What the clock showed before them, in milliseconds.
+        first: The place of the first of them, or one before it.
         until: The place behind them.
     """
 
     arrived: dict[str, PlacedRows]
     ticks: TickRows | None
     before: int
+    first: int
     until: int
-
-    @property
-    def first(self) -> int:
-        """The first of their places."""
-        every = (*self.arrived.values(), *(() if self.ticks is None else (self.ticks,)))
-        return int(min(each.places[0] for each in every))
 
     def pieces(self, cuts: frozenset[str] | None) -> Iterator[SomeTurns]:
         """Pieces that end with events of some types, or with each turn; see `Order`."""
@@ -90,28 +86,17 @@ class SomeTurns:
         if not ends:
             yield self
             return
-        low, before = None, self.before
+        low, before = self.first, self.before
         for end in np.unique(np.append((np.concatenate(ends) // TURN + 1) * TURN, self.until)).tolist():
-            arrived = {name: _between(each, low, end) for name, each in self.arrived.items()}
-            arrived = {name: each for name, each in arrived.items() if len(each.places)}
-            ticks = None if self.ticks is None else _ticks_between(self.ticks, low, end)
+            spans = {name: _span(each.places, low, end) for name, each in self.arrived.items()}
+            arrived = {name: self.arrived[name].between(*span) for name, span in spans.items() if span[0] < span[1]}
+            span = (0, 0) if self.ticks is None else _span(self.ticks.places, low, end)
+            ticks = None if self.ticks is None or span[0] == span[1] else self.ticks.between(*span)
             if arrived or ticks is not None:
-                yield SomeTurns(arrived, ticks, before, end)
+                yield SomeTurns(arrived, ticks, before, low, end)
             low, before = end, before if ticks is None else int(ticks.clocks[-1]) // 1000
 
 
-def _span(places: np.ndarray, low: int | None, end: int) -> tuple[int, int]:
-    first = 0 if low is None else int(np.searchsorted(places, low))
-    return first, int(np.searchsorted(places, end))
-
-
-def _between(rows: PlacedRows, low: int | None, end: int) -> PlacedRows:
-    first, last = _span(rows.places, low, end)
-    return PlacedRows(rows.places[first:last], rows.rows.slice(first, last - first))
-
-
-def _ticks_between(ticks: TickRows, low: int | None, end: int) -> TickRows | None:
-    first, last = _span(ticks.places, low, end)
-    if first == last:
-        return None
-    return TickRows(ticks.places[first:last], ticks.clocks[first:last], ticks.asks[first:last])
+def _span(places: np.ndarray, low: int, end: int) -> tuple[int, int]:
+    first, last = np.searchsorted(places, [low, end]).tolist()
+    return first, last

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, overload
 
@@ -17,17 +17,13 @@ from gpu_ops.core.turns import ASK, CLOCK, EMPTY, HELD, ORDER, PLACE, ROW, TURN
 from gpu_ops.devices import Device
 from gpu_ops.epl.planning.planned import PlannedStatement
 from gpu_ops.errors import PlanError, shown
-from gpu_ops.operators.deliveries.rows import KINDS
 from gpu_ops.operators.events import Events
 from gpu_ops.operators.operator import StepInput
 from gpu_ops.operators.runtime.steps import RunningNode
-from gpu_ops.plan.nodes import Feed
+from gpu_ops.plan.nodes import Feed, Node
 
 TICKS = pa.schema([(CLOCK, TIME_TYPE), (ASK, pa.bool_())])
 """The columns of ticks."""
-
-_KIND = "@kind"
-"""The column with each row's kind, by its place among `KINDS`; words are slow."""
 
 Listener = Callable[[pa.Table | None, pa.Table | None, "RunningStatement"], None]
 Subscriber = Callable[..., None]
@@ -54,19 +50,28 @@ class DeliveredRows:
     Args:
         statement: The statement.
         rows: The rows of the step, with the columns of the statement.
-        kinds: The kind of each, by its place among `KINDS`.
+        kinds: The kind of each.
         places: int64 place of each, ascending.
-        at: int64 indices of the rows that are delivered.
-        sides: The kinds that are new rows and old ones; -1 for none.
+        shown: Which of the rows are delivered.
     """
 
-    def __init__(
-        self, statement: RunningStatement, rows: pa.Table, kinds: Any, places: Any, at: Any, sides: tuple[int, int]
-    ) -> None:
-        self.statement, self._rows, self._kinds, self._sides, self._at = statement, rows, kinds, sides, at
-        self._begins = np.flatnonzero(np.concatenate([[True], places[at][1:] != places[at][:-1]]))
-        self._ends = np.append(self._begins[1:], len(at))
-        self.places = places[at[self._begins]]
+    def __init__(self, statement: RunningStatement, rows: pa.Table, kinds: Any, places: Any, shown: Any) -> None:
+        self.statement, self._rows, self._kinds, self._places, self._shown = statement, rows, kinds, places, shown
+
+    @cached_property
+    def _at(self) -> Any:
+        """int64 indices of the rows that are delivered."""
+        return np.flatnonzero(self._shown)
+
+    @cached_property
+    def _begins(self) -> Any:
+        places = self._places[self._at]
+        return np.flatnonzero(np.concatenate([[True], places[1:] != places[:-1]]))
+
+    @cached_property
+    def places(self) -> Any:
+        """int64 place of each delivery."""
+        return self._places[self._at[self._begins]]
 
     def __len__(self) -> int:
         return len(self._begins)
@@ -80,9 +85,9 @@ class DeliveredRows:
         return np.full(len(self), self.statement.number)
 
     @property
-    def heard(self) -> Any:
-        """Whether anybody listens, for each."""
-        return np.full(len(self), self.statement.is_heard)
+    def is_heard(self) -> bool:
+        """Whether anybody listens."""
+        return self.statement.is_heard
 
     def tell(self, number: int) -> None:
         """Hand one of them to the listeners."""
@@ -91,10 +96,11 @@ class DeliveredRows:
 
     def delivery(self, number: int) -> Delivery:
         """One of them."""
-        rows = self._at[self._begins[number] : self._ends[number]]
+        begins = self._begins[number : number + 2].tolist()
+        rows = self._at[slice(*begins) if len(begins) == 2 else slice(begins[0], None)]
         sides: list[pa.Table | None] = []
-        for kind in self._sides:
-            mine = rows[self._kinds[rows] == kind]
+        for kind in self.statement.plan.shows:
+            mine = rows[self._kinds[rows] == (-1 if kind is None else kind)]
             sides.append(self._rows.slice(int(mine[0]), len(mine)) if len(mine) else None)
         return Delivery(self.statement.name, *sides)
 
@@ -108,7 +114,10 @@ class SentDeliveries(Sequence[Delivery]):
 
     def __init__(self, parts: Sequence[DeliveredRows]) -> None:
         self._parts = [*parts]
-        self._begins = np.cumsum([0, *(len(each) for each in self._parts)])
+
+    @cached_property
+    def _begins(self) -> Any:
+        return np.cumsum([0, *(len(each) for each in self._parts)])
 
     def __len__(self) -> int:
         return int(self._begins[-1])
@@ -134,10 +143,7 @@ class SentDeliveries(Sequence[Delivery]):
 
     def tell(self) -> None:
         """Hand the deliveries to those who listen, in order."""
-        if not self._parts:
-            return
-        heard = np.concatenate([each.heard for each in self._parts])
-        if heard.any():
+        if any(each.is_heard for each in self._parts):
             for at in self._order.tolist():
                 rows, number = self._found(at)
                 rows.tell(number)
@@ -149,10 +155,44 @@ class SentDeliveries(Sequence[Delivery]):
 
 @dataclass(frozen=True)
 class PlacedRows:
-    """Rows at their places, in order."""
+    """Rows at their places, in order.
+
+    Attributes:
+        places: int64 place of each.
+        rows: Their columns.
+        clocks: int64: what the clock shows as each comes, in ticks of time; None of rows that are no arrivals. It may
+            be a function that gives it, called once if somebody reads it.
+    """
 
     places: Any
     rows: pa.Table
+    clocks: Any = None
+
+    @cached_property
+    def shown_clocks(self) -> Any:
+        """What the clock shows as each comes."""
+        return self.clocks() if callable(self.clocks) else self.clocks
+
+    def ahead(self, offset: int) -> PlacedRows:
+        """They as they come while the clock shows some ticks more."""
+        return replace(self, clocks=lambda: self.shown_clocks + offset)
+
+    def between(self, first: int, last: int) -> PlacedRows:
+        """Some of them."""
+        clocks = None if self.clocks is None else self.shown_clocks[first:last]
+        return PlacedRows(self.places[first:last], self.rows.slice(first, last - first), clocks)
+
+    def table(self, names: Sequence[str]) -> pa.Table:
+        """Some of their columns, with those of arrivals."""
+        columns = []
+        for name in names:
+            if self.clocks is not None and name == CLOCK:
+                columns.append(pa.array(self.shown_clocks, pa.int64()).cast(TIME_TYPE))
+            elif self.clocks is not None and name == PLACE:
+                columns.append(pa.array(self.places, pa.int64()))
+            else:
+                columns.append(self.rows[name])
+        return pa.table(columns, names=list(names))
 
 
 @dataclass(frozen=True)
@@ -163,9 +203,13 @@ class TickRows:
     clocks: Any
     asks: Any
 
-    def table(self) -> pa.Table:
-        """The ticks as rows."""
-        return pa.table({CLOCK: pa.array(self.clocks, pa.int64()), ASK: self.asks}).cast(TICKS)
+    def table(self, names: Sequence[str]) -> pa.Table:
+        """Some columns of the ticks."""
+        return pa.table({CLOCK: pa.array(self.clocks, pa.int64()), ASK: self.asks}).cast(TICKS).select(names)
+
+    def between(self, first: int, last: int) -> TickRows:
+        """Some of them."""
+        return TickRows(self.places[first:last], self.clocks[first:last], self.asks[first:last])
 
 
 @dataclass(eq=False)
@@ -268,66 +312,72 @@ class RunningStatement:
         self,
         arrived: Mapping[Feed, PlacedRows],
         ticks: tuple[Feed, TickRows | None],
-        feeds: Mapping[str, Feed],
         cti: int,
     ) -> pa.Table:
-        """What becomes of the events and ticks of some turns: its node's columns, `PLACE` and codes of kinds, in order.
+        """What becomes of the events and ticks of some turns: its node's columns and `PLACE`, in order.
 
         Args:
             arrived: The rows of each leaf.
             ticks: The leaf of ticks, and the ticks.
-            feeds: All other leaves.
             cti: The place of the next turn.
         """
         moved, rows = ticks
+        columns = self._device.columns
         leaves: dict[Any, tuple[StepInput, int]] = {}
-        placed = dict(arrived) if rows is None else {**arrived, moved: PlacedRows(rows.places, rows.table())}
-        own = (self.plan.history, self.plan.before)
-        for feed in (*feeds.values(), moved, *(each for each in own if each is not None)):
+        placed = dict[Node, PlacedRows | TickRows](arrived.items())
+        if rows is not None:
+            placed[moved] = rows
+        for feed, names in self._reads.items():
             given = StepInput()
             if feed in placed:
-                frame = self._device.columns.from_arrow(placed[feed].rows)
-                given = StepInput([Events(self._device.columns.array(placed[feed].places), TICK, frame)])
+                frame = columns.from_arrow(placed[feed].table(names))
+                given = StepInput([Events(columns.array(placed[feed].places), TICK, frame)])
             leaves[feed, "whole"] = leaves[feed, "open"] = (given, cti)
         results, _ = self._running.step(leaves)
         self._running.rest()
         schema, tables = self.plan.node.schema, []
         for events in results.events:
             if len(events):
-                table = self._device.columns.to_arrow(events.frame, schema)
-                places = pa.array(self._device.columns.host(events.start))
-                kinds = pc.index_in(table[ROW].combine_chunks(), pa.array(KINDS)).cast(pa.int8())
-                table = table.drop_columns([ROW]).append_column(PLACE, places).append_column(_KIND, kinds)
-                tables.append(table)
+                table = columns.to_arrow(events.frame, schema)
+                tables.append(table.append_column(PLACE, pa.array(columns.host(events.start))))
         if not tables:
-            rest = [field for field in schema if field.name != ROW]
-            return pa.schema([*rest, (PLACE, pa.int64()), (_KIND, pa.int8())]).empty_table()
-        return _in_order(pa.concat_tables(tables).combine_chunks())
+            return schema.append(pa.field(PLACE, pa.int64())).empty_table()
+        return _in_order(tables[0] if len(tables) == 1 else pa.concat_tables(tables).combine_chunks())
+
+    @cached_property
+    def _reads(self) -> dict[Node, list[str]]:
+        """The leaves of the plan, and which of their columns it reads."""
+        wanted: dict[Node, set[str]] = {self.plan.node: {*self.plan.node.schema.names}}
+        nodes = list(self.plan.node.walk())
+        for node in reversed(nodes):
+            # What a node keeps between steps has all columns of its inputs.
+            read = node.needs(tuple(wanted[node])) if node.stateless else [each.schema.names for each in node.inputs]
+            for below, names in zip(node.inputs, read, strict=True):
+                wanted.setdefault(below, set()).update(names)
+        leaves = [node for node in nodes if node.comes_in]
+        return {node: [name for name in node.schema.names if name in wanted[node]] or [PLACE] for node in leaves}
 
     def inserted(self, made: pa.Table) -> PlacedRows:
         """The rows of a step that are events of another stream, at the places at which they were made."""
-        some = made.take(np.flatnonzero(np.isin(_kinds(made), [KINDS.index(each) for each in self.plan.inserts])))
+        some = _where(made, np.isin(_kinds(made), self.plan.inserts))
         return PlacedRows(some[PLACE].to_numpy(), self._named(some).rename_columns(list(self.names)))
 
     def held(self, made: pa.Table) -> pa.Table:
         """The rows of a step that are content."""
-        return self._named(made.take(np.flatnonzero(_kinds(made) == KINDS.index(HELD))))
+        return self._named(_where(made, _kinds(made) == HELD))
 
     def delivered(self, made: pa.Table) -> DeliveredRows | None:
         """All deliveries in a step; None if there are none."""
-        kinds, places = _kinds(made), made[PLACE].to_numpy()
-        words = self.plan.shows
-        shown = np.logical_or.reduce([kinds == KINDS.index(word) for word in (EMPTY, *words) if word is not None])
-        at = np.flatnonzero(shown)
-        if not len(at):
+        kinds = _kinds(made)
+        shown = np.isin(kinds, [kind for kind in (EMPTY, *self.plan.shows) if kind is not None])
+        if not shown.any():
             return None
-        named = self._named(made)
+        places, named = made[PLACE].to_numpy(), self._named(made)
         if self.kept is not None:
-            rows = self._shown(named, kinds, places, at)
+            rows = self._rows_shown(named, kinds, places, shown & (kinds != EMPTY))
             with self._keeping:  # another thread may take what was kept before
                 self.kept.append(rows)
-        sides = tuple(-1 if word is None else KINDS.index(word) for word in words)
-        return DeliveredRows(self, named, kinds, places, at, (sides[0], sides[1]))
+        return DeliveredRows(self, named, kinds, places, shown)
 
     def tell(self, delivery: Delivery) -> None:
         """Hand a delivery to the listeners."""
@@ -342,14 +392,17 @@ class RunningStatement:
         """Whether anybody listens."""
         return bool(self._listeners)
 
-    def _shown(self, named: pa.Table, kinds: Any, places: Any, at: Any) -> pa.Table:
-        new, _ = self.plan.shows
-        some = at[kinds[at] != KINDS.index(EMPTY)]
-        is_new = pa.array(kinds[some] == KINDS.index(str(new)))
-        table = named.take(some)
-        turns = pa.array(places[some] // TURN, pa.int64())
-        columns = [turns, pc.if_else(is_new, "new", "old"), *table.columns]
-        return pa.table(columns, self.kept_schema)
+    def _rows_shown(self, named: pa.Table, kinds: Any, places: Any, shown: Any) -> pa.Table:
+        """Some of the rows, as they are kept."""
+        table = _where(named, shown)
+        if len(table) < len(named):
+            kinds, places = kinds[shown], places[shown]
+        is_new = kinds == self.plan.shows[0]
+        if is_new.all() or not is_new.any():
+            words = pa.repeat("new" if len(is_new) and is_new[0] else "old", len(is_new))
+        else:
+            words = pc.if_else(pa.array(is_new), "new", "old")
+        return pa.table([pa.array(places // TURN, pa.int64()), words, *table.columns], self.kept_schema)
 
     def _named(self, table: pa.Table) -> pa.Table:
         """Rows with the names of the columns."""
@@ -358,8 +411,13 @@ class RunningStatement:
 
 
 def _kinds(made: pa.Table) -> Any:
-    """The place of each row's kind among `KINDS`."""
-    return made[_KIND].to_numpy()
+    """int8: the kind of each row."""
+    return made[ROW].to_numpy()
+
+
+def _where(table: pa.Table, mask: Any) -> pa.Table:
+    """The rows for which a mask holds."""
+    return table if mask.all() else table.take(np.flatnonzero(mask))
 
 
 def _in_order(made: pa.Table) -> pa.Table:

@@ -9,11 +9,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from gpu_ops.core.arguments import whole
-from gpu_ops.core.time import TIME_TYPE
-from gpu_ops.core.turns import CLOCK, LEVEL, PLACE, TURN
+from gpu_ops.core.turns import LEVEL, TURN
 from gpu_ops.epl.deployments import Deployments
 from gpu_ops.epl.order import Order, SomeTurns, order_of
 from gpu_ops.epl.running import DeliveredRows, PlacedRows, RunningStatement, SentDeliveries, TickRows
@@ -40,6 +38,22 @@ class Turns:
         places = (np.arange(count, dtype=np.int64) + self.next) * TURN
         self.next += count
         return places
+
+    def timed(self, times: Any, clock: int) -> tuple[Any, Any]:
+        """(int64 places of arrivals, before which of them a turn moves the clock).
+
+        Args:
+            times: int64 milliseconds at which they come, ascending.
+            clock: What the clock shows before them.
+        """
+        moves = np.empty(len(times), np.bool_)
+        moves[0] = times[0] > clock
+        np.greater(times[1:], times[:-1], out=moves[1:])
+        places = np.cumsum(moves, dtype=np.int64)
+        places += np.arange(self.next, self.next + len(times))
+        self.next = int(places[-1]) + 1
+        places *= TURN
+        return places, moves
 
 
 class Service:
@@ -91,7 +105,7 @@ class Service:
     ) -> pa.Table:
         """What a statement makes of some turns, from a place up to another. Nothing else steps statements."""
         if statement.offset:
-            arrived = {feed: _ahead(rows, statement.offset) for feed, rows in arrived.items()}
+            arrived = {feed: rows.ahead(statement.offset) for feed, rows in arrived.items()}
             ticks = None if ticks is None else replace(ticks, clocks=ticks.clocks + statement.offset)
         deployments, plan = self._deployments, statement.plan
         variables = deployments.variables
@@ -101,7 +115,7 @@ class Service:
         for feed, at in ((plan.history, number), (plan.before, -1)):
             if feed is not None:
                 arrived = {**arrived, feed: variables.history(plan.variables, at, first)}
-        made = statement.step(arrived, (deployments.ticks, ticks), deployments.feeds, cti)
+        made = statement.step(arrived, (deployments.ticks, ticks), cti)
         if plan.setting is not None:
             made = variables.changed(number, plan.setting, made, statement.device)
         return made
@@ -116,11 +130,12 @@ class Service:
         if not count:
             return SentDeliveries([])
         if at is None:
-            places, clocks = self._turns.take(count), np.full(count, self.clock * _MILLISECOND)
-            return self._turned({type_name: _at_places(table, places, clocks)}, None, self.clock)
+            first, clock = self._turns.next, self.clock * _MILLISECOND
+            rows = PlacedRows(self._turns.take(count), table, lambda: np.full(count, clock))
+            return self._turned({type_name: rows}, None, self.clock, first)
         self._check_said()
         times = arrival_times(at, count, self.clock)
-        return self._timed({type_name: table}, times, np.zeros(count, np.int64))
+        return self._timed({type_name: table}, times)
 
     def replay(self, streams: Mapping[str, Any], time: str) -> SentDeliveries:
         """Send the events of several streams in order of their times. See `Runtime.replay`."""
@@ -150,27 +165,29 @@ class Service:
             )
         return self._deployments.types[type_name]
 
-    def _timed(self, tables: Mapping[str, pa.Table], times: Any, owners: Any) -> SentDeliveries:
+    def _timed(self, tables: Mapping[str, pa.Table], times: Any, owners: Any = None) -> SentDeliveries:
         """Send events, each when the clock shows its time: an advance is a turn before it.
 
         Args:
             tables: The events of each type, in order.
             times: int64 milliseconds at which they come, ascending, of all types together.
-            owners: Of which of the tables each of them is.
+            owners: Of which of the tables each of them is; None where there is one.
         """
-        moves = times > np.concatenate([[self.clock], times[:-1]])
-        rank = np.arange(len(times)) + np.cumsum(moves)
-        places = self._turns.take(int(rank[-1]) + 1)
-        at = np.flatnonzero(moves)
-        asks = np.zeros(len(at), np.bool_)
-        ticks = TickRows(places[rank[at] - 1], times[at] * _MILLISECOND, asks) if len(at) else None
+        first = self._turns.next
+        places, moves = self._turns.timed(times, self.clock)
+        ticks = None
+        if moves.any():
+            at = np.flatnonzero(moves)
+            ticks = TickRows(places[at] - TURN, times[at] * _MILLISECOND, np.zeros(len(at), np.bool_))
         before, self.clock = self.clock, int(times[-1])
-        arrived = {}
-        for number, (name, table) in enumerate(tables.items()):
-            mine = np.flatnonzero(owners == number)
-            if len(mine):
-                arrived[name] = _at_places(table, places[rank[mine]], times[mine] * _MILLISECOND)
-        return self._turned(arrived, ticks, before)
+        if owners is None:
+            arrived = {name: _timed_rows(table, places, times) for name, table in tables.items()}
+        else:
+            mine = {name: np.flatnonzero(owners == number) for number, name in enumerate(tables)}
+            arrived = {
+                name: _timed_rows(tables[name], places[own], times[own]) for name, own in mine.items() if len(own)
+            }
+        return self._turned(arrived, ticks, before, first)
 
     def _check_said(self) -> None:
         """Refuse to be told the time where the system tells it."""
@@ -209,19 +226,22 @@ class Service:
             raise PlanError(
                 f"The clock shows {self.clock}, and cannot go back to {clocks[0]}.", remedy="Give a later time."
             )
-        before, self.clock = self.clock, int(clocks[-1])
-        return self._turned({}, self._ticked(clocks), before)
+        before, self.clock, first = self.clock, int(clocks[-1]), self._turns.next
+        return self._turned({}, self._ticked(clocks), before, first)
 
     def _ticked(self, clocks: Any, *, ask: bool = False) -> TickRows:
         return TickRows(self._turns.take(len(clocks)), clocks * _MILLISECOND, np.full(len(clocks), ask, np.bool_))
 
-    def _turned(self, arrived: dict[str, PlacedRows], ticks: TickRows | None, before: int) -> SentDeliveries:
+    def _turned(
+        self, arrived: dict[str, PlacedRows], ticks: TickRows | None, before: int, first: int
+    ) -> SentDeliveries:
         """Take some turns: each statement once, those that insert before those that read it.
 
         Args:
             arrived: The rows of each type.
             ticks: The moves of the clock.
             before: What the clock showed before them.
+            first: The number of the first of them.
         """
         deployments = self._deployments
         if self._seen != deployments.changes:
@@ -229,7 +249,7 @@ class Service:
             self._order, self._seen = order_of(numbered, deployments.depths), deployments.changes
         found: list[DeliveredRows] = []
         failures: list[RunningStatement] = []
-        for piece in SomeTurns(arrived, ticks, before, self._turns.next * TURN).pieces(self._order.cuts):
+        for piece in SomeTurns(arrived, ticks, before, first * TURN, self._turns.next * TURN).pieces(self._order.cuts):
             self._taken(piece, found, failures)
             deployments.variables.settle()
         sent = SentDeliveries(found)
@@ -289,12 +309,12 @@ class Service:
         if ticks is not None:
             shown = np.append(before * _MILLISECOND, ticks.clocks)
             clocks = shown[np.searchsorted(ticks.places, turn * TURN, side="right")]
-        batch = _at_places(table, places, clocks)
         if sent is None:
-            return batch
+            return PlacedRows(places, table, clocks)
         every = np.concatenate([sent.places, places])
         order = np.argsort(every, kind="stable")
-        return PlacedRows(every[order], pa.concat_tables([sent.rows, batch.rows]).take(order))
+        clocks = np.concatenate([sent.shown_clocks, clocks])
+        return PlacedRows(every[order], pa.concat_tables([sent.rows, table]).take(order), clocks[order])
 
     def rows(self, name: str) -> pa.Table:
         """What a statement's iterator gives now. See `Runtime.rows`."""
@@ -318,14 +338,6 @@ class Service:
         return self._stepped(statement, {}, ticks, int(ticks.places[0]), self._turns.next * TURN)
 
 
-def _ahead(rows: PlacedRows, offset: int) -> PlacedRows:
-    """Arrivals whose clock is some ticks later."""
-    at = rows.rows.column_names.index(CLOCK)
-    clocks = pc.add(rows.rows[CLOCK].cast(pa.int64()), offset).cast(TIME_TYPE)
-    return PlacedRows(rows.places, rows.rows.set_column(at, CLOCK, clocks))
-
-
-def _at_places(table: pa.Table, places: Any, clocks: Any) -> PlacedRows:
-    """Rows as arrivals at some places, while the clock shows some ticks."""
-    own = {CLOCK: pa.array(clocks, pa.int64()).cast(TIME_TYPE), PLACE: pa.array(places, pa.int64())}
-    return PlacedRows(places, pa.table({**{name: table[name] for name in table.column_names}, **own}))
+def _timed_rows(table: pa.Table, places: Any, times: Any) -> PlacedRows:
+    """Rows as arrivals at some places, at some times in milliseconds."""
+    return PlacedRows(places, table, lambda: times * _MILLISECOND)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import narwhals as nw
 
-from gpu_ops.core.turns import NEW, ROW
+from gpu_ops.core.turns import ROW
 from gpu_ops.errors import ColumnError, PlanError
 from gpu_ops.plan.ledger import TURN_NUMBER, AtClock, EventLedger
 from gpu_ops.plan.nodes import Filter, KeyBy, Node, Project
@@ -59,7 +59,7 @@ def on_turns(
     return OnTurns(made, ticks, since)
 
 
-def delivered(deliveries: Node, ticks: Node, columns: Mapping[str, str], shows: tuple[str | None, str | None]) -> Node:
+def delivered(deliveries: Node, ticks: Node, columns: Mapping[str, str], shows: tuple[int | None, int | None]) -> Node:
     """Deliveries as events: ``turn``, ``row``, and columns by their new names.
 
     Args:
@@ -78,7 +78,9 @@ def delivered(deliveries: Node, ticks: Node, columns: Mapping[str, str], shows: 
     new, _ = shows
     kinds = [each for each in shows if each is not None]
     some = Filter(deliveries, nw.col(ROW).is_in(kinds))
-    word = nw.when(nw.col(ROW) == new).then(nw.lit(NEW)).otherwise(nw.lit("old")) if new else nw.col(ROW)
+    word = nw.lit("old" if new is None else "new")
+    if len(kinds) == 2:
+        word = nw.when(nw.col(ROW) == new).then(word).otherwise(nw.lit("old"))
     shown = [nw.col(TURN_NUMBER).alias(TURN_COLUMN), word.alias(ROW_COLUMN)]
     shown += [nw.col(name).alias(other) for name, other in columns.items()]
     return Project(AtClock(some, ticks), tuple(shown), keep=False)

@@ -128,13 +128,13 @@ class FirstSpan(Assigned):
     ties = "alike"
 
     def __str__(self) -> str:
-        if self._is_all:
+        if self.is_all:
             return "keep all"
         since = "" if self.since is None else f" since={format_time(self.since)}"
         return f"first span {format_span(self.span)}{since}"
 
     @property
-    def _is_all(self) -> bool:
+    def is_all(self) -> bool:
         return self.span > MAX_TIME - MIN_TIME
 
     @property
@@ -143,7 +143,7 @@ class FirstSpan(Assigned):
 
     @property
     def halo(self) -> str:
-        return "all events stay, so a slice would need all earlier events" if self._is_all else _FIRST
+        return "all events stay, so a slice would need all earlier events" if self.is_all else _FIRST
 
     @property
     def as_part(self) -> AsPart:
@@ -517,6 +517,10 @@ class DataWindow(Unary):
     def lighter(self, wanted: Collection[str]) -> Node:
         """On turns it holds its rows for long; elsewhere engines leave columns out themselves."""
         return replace(self, input=selected(self.input, self.needed(tuple(wanted)))) if self._by_place else self
+
+    @property
+    def arriving(self) -> Node | None:
+        return self.input if self.window.is_all and self.output == "alive" else None
 
     @property
     def gathers(self) -> bool:

@@ -7,14 +7,15 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
+import narwhals as nw
 import pyarrow as pa
 
 from gpu_ops.core.time import TICK, TIME_TYPE
-from gpu_ops.core.turns import CLOCK, DUE, ENTERED, GROUPING, IS_NEW, IS_OLD, LEFT, ORDER, PLACE, ROW
+from gpu_ops.core.turns import CLOCK, DUE, ENTERED, GROUPING, IS_NEW, IS_OLD, LEFT, NEW, ORDER, PLACE, ROW
 from gpu_ops.errors import ColumnError, PlanError
 from gpu_ops.plan.aggregates import Aggregate
 from gpu_ops.plan.expressions import bare_column
-from gpu_ops.plan.nodes import Ends, Node, selected
+from gpu_ops.plan.nodes import Ends, Node, Project, selected
 from gpu_ops.plan.rates import Rate
 
 Life = Literal["alive", "ever", "left", "window"]
@@ -148,7 +149,7 @@ class Deliveries(Node):
         ]
         if len(self.levels) > 1:
             fields.append(pa.field(GROUPING, pa.int64()))
-        fields += [pa.field(ROW, pa.string()), pa.field(ORDER, pa.int64())]
+        fields += [pa.field(ROW, pa.int8()), pa.field(ORDER, pa.int64())]
         if self.marks:
             fields += [pa.field(ENTERED, pa.int64()), pa.field(LEFT, pa.int64())]
         return pa.schema(fields)
@@ -180,8 +181,18 @@ class Deliveries(Node):
 
     def lighter(self, wanted: Collection[str]) -> Node:
         made = replace(self, drops=frozenset(self.droppable) - {*wanted})
+        if self._gives_arrivals and (rows := self.rows.arriving) is not None:
+            kept = [nw.col(name) for name in made.schema.names if name in rows.schema.names]
+            own = [nw.lit(NEW, nw.Int8()).alias(ROW), nw.lit(0, nw.Int64()).alias(ORDER)]
+            return Project(rows, (*kept, *own), keep=False)
         read = {*made.needs(())[0]}
         return replace(made, rows=selected(self.rows, [name for name in self.rows.schema.names if name in read]))
+
+    @property
+    def _gives_arrivals(self) -> bool:
+        """Whether it gives new rows as they come, and nothing else unless one leaves."""
+        others = self.aggregates or self.content or self.marks or self.snapshot or self.posts or self.passes
+        return self.per == "row" and self.new and not others
 
     @property
     def _grouped(self) -> tuple[str, ...]:

@@ -233,6 +233,11 @@ class Node(Identified):
         """The same without columns that it need not carry to give the wanted ones."""
         return self
 
+    @property
+    def arriving(self) -> Node | None:
+        """Its rows as they come, if they are in from then on and never leave; None for all other rows."""
+        return None
+
     def chain(self, apart: Collection[Node] = ()) -> list[Expressions]:
         """The chain of nodes that ends in it and can be evaluated as one, lowest first; empty if there is none.
 
@@ -481,6 +486,11 @@ class Expressions(Unary):
         while isinstance(below := found[-1].input, Expressions) and below not in apart:
             found.append(below)
         return found[::-1]
+
+    @property
+    def arriving(self) -> Node | None:
+        below = self.input.arriving if self.ends(0) == "passed on" else None
+        return None if below is None else self.over(below)
 
     held = "expressions, batch by batch"
 

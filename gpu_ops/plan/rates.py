@@ -157,7 +157,7 @@ class OutputRate(Node):
     kind: Kind = "un-aggregated"
     group: tuple[str, ...] = ()
     values: tuple[str, ...] = ()
-    shows: tuple[str, ...] = (NEW,)
+    shows: tuple[int, ...] = (NEW,)
     passes: str | None = None
     waits: bool = False
 
@@ -167,7 +167,7 @@ class OutputRate(Node):
         if self.passes is not None:
             check_boolean(self.schema, nw.col(self.passes), where="having")
         if not self.shows or not set(self.shows) <= {NEW, OLD}:
-            raise PlanError("An output rate shows new rows, old ones, or both.", remedy='shows=("new", "old")')
+            raise PlanError("An output rate shows new rows, old ones, or both.", remedy="shows=(NEW, OLD)")
         if self.by_group != bool(self.group):
             raise PlanError(
                 f"A query is {self.kind!r}, and its groups are by {self.group}.", remedy="Say group= for both."

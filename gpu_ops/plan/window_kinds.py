@@ -409,6 +409,11 @@ class DataWindowKind(Declaration, family=True):
         return self.enters == "with the first"
 
     @property
+    def is_all(self) -> bool:
+        """Whether every row is in from its start on, forever."""
+        return False
+
+    @property
     def is_lifetime(self) -> bool:
         """Whether each row is in for as long as it lives."""
         return self.enters == "at its start" and self.leaves == "at its end"

@@ -55,14 +55,14 @@ class Output:
         """The group of a row."""
         return tuple(row[name] for name in self.node.group)
 
-    def post(self, place: int, word: str, rows: Sequence[Row]) -> None:
+    def post(self, place: int, kind: int, rows: Sequence[Row]) -> None:
         """Output of some rows of the insert or the remove stream."""
-        if word in self.node.shows:
-            self.out += [{**row, "place": place, ROW: word, ORDER: at} for at, row in enumerate(rows)]
+        if kind in self.node.shows:
+            self.out += [{**row, "place": place, ROW: kind, ORDER: at} for at, row in enumerate(rows)]
 
     def deliver(self, place: int, here: Sequence[Row]) -> None:
         """The rows and the mark of a delivery."""
-        rows = [row for word in (NEW, OLD) for row in sorted(here, key=lambda row: row[ORDER]) if row[ROW] == word]
+        rows = [row for kind in (NEW, OLD) for row in sorted(here, key=lambda row: row[ORDER]) if row[ROW] == kind]
         shown = [row for row in rows if self.passes(row) and row[ROW] in self.node.shows]
         marks = [(row[ENTERED], row[LEFT]) for row in here if row[ROW] == MARK]
         if self.node.rate.every is None:
@@ -88,8 +88,8 @@ class Output:
 
     def at_once(self, place: int, rows: Sequence[Row]) -> None:
         """Rows are shown at their own place."""
-        for word in (NEW, OLD):
-            self.post(place, word, [row for row in rows if row[ROW] == word])
+        for kind in (NEW, OLD):
+            self.post(place, kind, [row for row in rows if row[ROW] == kind])
 
     def of_groups(self, place: int, rows: Sequence[Row]) -> None:
         """The first rows of each group."""
@@ -141,7 +141,7 @@ class Output:
     def selected(self) -> tuple[list[Row], list[Row]]:
         """New and old rows; those that do not pass may be among them."""
         node = self.node
-        new, old = ([row for row in self.rows if row[ROW] == word] for word in (NEW, OLD))
+        new, old = ([row for row in self.rows if row[ROW] == kind] for kind in (NEW, OLD))
         passing_new, passing_old = ([row for row in rows if self.passes(row)] for rows in (new, old))
         if node.kind == "row for all":
             self.current = new[-1] if new else self.current

@@ -19,7 +19,7 @@ from gpu_ops.plan.nodes import Feed, Node
 
 Row = dict[str, Any]
 
-DELIVERED = pa.schema([(ROW, pa.string()), (ORDER, pa.int64()), (ENTERED, pa.int64()), (LEFT, pa.int64())])
+DELIVERED = pa.schema([(ROW, pa.int8()), (ORDER, pa.int64()), (ENTERED, pa.int64()), (LEFT, pa.int64())])
 """The columns of deliveries that have no payload."""
 
 

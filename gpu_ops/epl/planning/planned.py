@@ -37,8 +37,8 @@ class PlannedStatement:
     node: Node
     columns: pa.Schema
     reads: tuple[str, ...]
-    shows: tuple[str | None, str | None]
-    inserts: tuple[str, ...] = ()
+    shows: tuple[int | None, int | None]
+    inserts: tuple[int, ...] = ()
     ordered: bool = True
     variables: ReadVariables = field(default_factory=ReadVariables)
     history: Feed | None = None

@@ -537,7 +537,7 @@ class _QueryPlanner:
         node = selected(node, [*(f"@column {at}" for at in range(len(columns))), ROW, ORDER])
         shows = {"istream": (NEW, None), "rstream": (OLD, None), "irstream": (NEW, OLD)}[self._selector]
         reads = tuple(dict.fromkeys((*(each.type_name for each in streams), *self._subqueries.reads)))
-        inserts: tuple[str, ...] = ()
+        inserts: tuple[int, ...] = ()
         if query.insert is not None:
             inserts = {"": (NEW,), "istream": (NEW,), "rstream": (OLD,), "irstream": (NEW, OLD)}[query.insert.selector]
         listens = len(streams) + self._subqueries.count

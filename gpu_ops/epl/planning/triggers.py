@@ -47,7 +47,7 @@ def planned_setting(on: s.OnSet, ledger: Ledger, names: VariableNames) -> Planne
         rows = selected(Filter(seen, condition), rows.schema.names)
     made = setting(given, stream, selected(rows, kept).schema, ledger.variables)
     columns = pa.schema([(name, ledger.variables[name].type) for name in made.names])
-    node = extended(selected(rows, kept), [nw.lit(NEW).alias(ROW), nw.lit(0, nw.Int64()).alias(ORDER)])
+    node = extended(selected(rows, kept), [nw.lit(NEW, nw.Int8()).alias(ROW), nw.lit(0, nw.Int64()).alias(ORDER)])
     return PlannedStatement(
         node,
         columns,

@@ -94,7 +94,7 @@ class VariableColumns:
             ENTERED: nw.lit(0, nw.Int64()),
             LEFT: nw.lit(0, nw.Int64()),
             ORDER: nw.lit(0, nw.Int64()),
-            ROW: nw.lit(MARK),
+            ROW: nw.lit(MARK, nw.Int8()),
         }
         marks = cast_to(Filter(self.history, nw.col(CHANGED)), rows.schema, sources, ())
         marks = extended(marks, [value.alias(name) for name, value in own.items()])

@@ -29,7 +29,6 @@ from gpu_ops.core.turns import (
     OLD,
     ORDER,
     PLACE,
-    ROW,
 )
 from gpu_ops.devices import Device
 from gpu_ops.operators.deliveries.changes import (
@@ -43,6 +42,7 @@ from gpu_ops.operators.deliveries.changes import (
 from gpu_ops.operators.deliveries.firing import Firings, FiringTimes, TurnMarks
 from gpu_ops.operators.deliveries.held_changes import HeldChanges, Outputs
 from gpu_ops.operators.deliveries.levels import GroupLevels
+from gpu_ops.operators.deliveries.rows import of_kind
 from gpu_ops.operators.deliveries.touched import Touched
 from gpu_ops.operators.deliveries.window_content import WindowContent
 from gpu_ops.operators.events import Events, concat
@@ -50,7 +50,6 @@ from gpu_ops.operators.operator import BatchInput, Operator, StepInput
 from gpu_ops.operators.row_order import run_starts, stable_order
 from gpu_ops.plan.deliveries import Deliveries
 
-_KINDS = (NEW, OLD, HELD, MARK, EMPTY)
 _LEFT_FIRST = 1 << 58
 """More than any place: groups of which rows only leave come behind those into which some enter."""
 _LEVEL = 2 * _LEFT_FIRST
@@ -79,7 +78,6 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
         self._held = WindowContent(schema, device) if self._at_once or (asked and node.per == "row") else None
         self._since = HeldChanges(schema, device) if node.at_outputs else None
         self._clock, self._done = MIN_TIME, MIN_TIME
-        self._kinds = device.columns.from_arrow(pa.table({ROW: pa.array(_KINDS, pa.string())}))
 
     def opens(self, at: int) -> bool:
         """It takes open rows, and whole ticks."""
@@ -249,7 +247,7 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
             values.rest()
         return [self._finished(each, clocks, passing, go) for each in made]
 
-    def _groups_at(self, kind: str, values: Any, places: Any) -> Iterator[Events]:
+    def _groups_at(self, kind: int, values: Any, places: Any) -> Iterator[Events]:
         """A row at some places for each group that has rows where its values are taken."""
         take = self._device.kernels.take
         for level in self._levels.each:
@@ -396,9 +394,9 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
 
     # What goes out
 
-    def _rows(self, kind: str, places: Any, frame: Any, order: Any) -> Events:
+    def _rows(self, kind: int, places: Any, frame: Any, order: Any) -> Events:
         columns = self._device.columns
-        kinds = columns.take(self._kinds, columns.array(np.full(len(places), _KINDS.index(kind), np.int64)))
+        kinds = of_kind(kind, len(places), self._device)
         if order is None:
             return Events(places, TICK, self._beside(frame, kinds))
         placed = columns.build({ORDER: (order.astype(np.int64), None, pa.int64())})
@@ -497,7 +495,7 @@ class _Ask:
 
     limit: int
     place: int
-    kind: str
+    kind: int
 
     @property
     def until(self) -> int:

@@ -15,7 +15,7 @@ from gpu_ops.core.turns import ENTERED, GROUPING, LEFT, NEW, OLD
 from gpu_ops.devices import Device
 from gpu_ops.operators.deliveries.firing import NEVER
 from gpu_ops.operators.deliveries.gathered import Gathered, ShownRows
-from gpu_ops.operators.deliveries.rows import IS_NEW, numbers_of
+from gpu_ops.operators.deliveries.rows import numbers_of
 from gpu_ops.operators.row_order import run_starts
 from gpu_ops.operators.state.fields import nullable_columns
 from gpu_ops.operators.state.rows import GroupInterner, grown
@@ -57,7 +57,7 @@ class FirstOfGroups:
         """
         device, kernels, node = self._device, self._device.kernels, self._node
         per_group = node.kind == "row per group"
-        at = kernels.keep(rows.passes & (rows.kind == IS_NEW) if per_group else rows.passes)
+        at = kernels.keep(rows.passes & (rows.kind == NEW) if per_group else rows.passes)
         if not len(at):
             return []
         keys = device.columns.take(device.columns.select(rows.frame, list(node.group)), kernels.take(rows.at, at))
@@ -107,7 +107,7 @@ class FirstOfGroups:
         """How many rows of their groups entered and left with some rows, on the host."""
         columns, take = self._device.columns, self._device.kernels.take
         if self._node.kind != "row per group":
-            entered = columns.host(take(rows.kind, at)) == IS_NEW
+            entered = columns.host(take(rows.kind, at)) == NEW
             return entered.astype(np.int64), (~entered).astype(np.int64)
         here, made = take(rows.at, at), []
         for name, otherwise in ((ENTERED, 1), (LEFT, 0)):
@@ -147,7 +147,7 @@ class FirstOfGroups:
     def _old_rows(self, rows: Gathered, found: Any) -> ShownRows:
         """The old rows of the groups and deliveries of some new rows."""
         device, kernels = self._device, self._device.kernels
-        old = kernels.keep(rows.passes & (rows.kind != IS_NEW))
+        old = kernels.keep(rows.passes & (rows.kind != NEW))
         if not len(old) or not len(found):
             return ShownRows(old[:0], old[:0], OLD)
         names = list(self._node.group)

@@ -14,7 +14,6 @@ import numpy as np
 
 from gpu_ops.core.turns import GROUPING, NEW, OLD
 from gpu_ops.devices import Device
-from gpu_ops.operators.deliveries.rows import IS_NEW, IS_OLD
 from gpu_ops.operators.row_order import run_ends, run_starts
 from gpu_ops.plan.rates import OutputRate
 
@@ -27,7 +26,7 @@ class Gathered:
         frame: The payload of the rows, and of others.
         at: int64: the index of each row in it.
         place: int64: where each row was delivered.
-        kind: int64: `IS_NEW` or `IS_OLD`.
+        kind: int64: `NEW` or `OLD`.
         passes: bool: which rows pass `having`.
         firing: int64: the number of the firing that takes each; ascending.
         firings: How many there are.
@@ -58,13 +57,13 @@ class ShownRows:
     Attributes:
         rows: int64 indices of the rows whose payload they have.
         firing: int64: the firing at which each is shown; ascending.
-        word: What the rows are then: `NEW` or `OLD`.
+        kind: What the rows are then: `NEW` or `OLD`.
         values: int64 indices of the rows whose group's values they have; None for their own.
     """
 
     rows: Any
     firing: Any
-    word: str
+    kind: int
     values: Any = None
 
 
@@ -106,8 +105,8 @@ def _every(node: OutputRate, rows: Gathered, device: Device) -> Chosen:
     """All rows that pass."""
     keep, take = device.kernels.keep, device.kernels.take
     shown = tuple(
-        ShownRows(at, take(rows.firing, at), word)
-        for word, kind in _shown_kinds(node)
+        ShownRows(at, take(rows.firing, at), kind)
+        for kind in _shown_kinds(node)
         for at in [keep((rows.kind == kind) & rows.passes & _released(rows))]
     )
     return Chosen(shown, keep((rows.firing == rows.firings) & rows.passes))
@@ -117,11 +116,11 @@ def _last(node: OutputRate, rows: Gathered, device: Device) -> Chosen:
     """The last new and the last old row that pass, of each group."""
     keep, take = device.kernels.keep, device.kernels.take
     shown, kept = [], []
-    for word, kind in _shown_kinds(node):
+    for kind in _shown_kinds(node):
         _, last = _ends(rows, keep((rows.kind == kind) & rows.passes), device)
         at = _in_order(last, len(rows), device)
         firing = take(rows.firing, at)
-        shown.append(_show(firing < rows.firings, at, firing, word, device))
+        shown.append(_show(firing < rows.firings, at, firing, kind, device))
         kept.append(take(at, keep(firing == rows.firings)))
     return Chosen(tuple(shown), _in_order(np.concatenate(kept), len(rows), device))
 
@@ -135,7 +134,7 @@ def _every_or_current(node: OutputRate, rows: Gathered, device: Device) -> Chose
     taken = take(rows.firing, new)
     had[taken[keep((taken >= 0) & (taken < rows.firings))]] = True
     again, at = _where(~take(had, firing) & take(rows.passes, current), device, current, firing)
-    more = tuple(ShownRows(again, at, word) for word, _ in _shown_kinds(node))
+    more = tuple(ShownRows(again, at, kind) for kind in _shown_kinds(node))
     # A query without groups has one current row, which is the last one that came, whether a firing took it or not.
     kept = _in_order(np.concatenate([chosen.kept, _waiting(rows, new)]), len(rows), device)
     return Chosen((*chosen.shown, *more), kept, _known(rows, _latest_released(rows, new, device), device))
@@ -147,7 +146,7 @@ def _current(node: OutputRate, rows: Gathered, device: Device) -> Chosen:
     new, firing, current = _latest(rows, device)
     taken = take(rows.firing, current)
     at, here = _where(take(rows.passes, current), device, current, firing)
-    old = keep((rows.kind == IS_OLD) & rows.passes)
+    old = keep((rows.kind == OLD) & rows.passes)
     old = take(old, keep(run_starts(take(rows.firing, old)))) if len(old) else old
     shown = [ShownRows(at, here, NEW)] if NEW in node.shows else []
     if OLD in node.shows:
@@ -165,8 +164,8 @@ def _current_of_groups(node: OutputRate, rows: Gathered, device: Device) -> Chos
     every = node.selection == "all"
     # Esper looks again for an old row that passes: with "all" where there is one level, with "last" where several are.
     again = not node.waits and every != (GROUPING in node.group)
-    first, _ = _ends(rows, keep((rows.kind == IS_OLD) & (rows.passes | (not again))), device)
-    _, last = _ends(rows, keep(rows.kind == IS_NEW), device)  # by group, then by firing
+    first, _ = _ends(rows, keep((rows.kind == OLD) & (rows.passes | (not again))), device)
+    _, last = _ends(rows, keep(rows.kind == NEW), device)  # by group, then by firing
     taken = take(rows.firing, last)
     at, firing = _lasting(rows, last, device) if every else _where(taken < rows.firings, device, last, taken)
     order = by_firing(firing, at, rows.firings, device)
@@ -195,7 +194,7 @@ def _every_and_other_groups(node: OutputRate, rows: Gathered, device: Device) ->
     place = np.arange(len(order), like=order)
     begins = keep(run_starts(code))
     begin = take(begins, np.cumsum(run_starts(code)) - 1)
-    newest = device.kernels.running_max(np.where(kind == IS_NEW, place, -1))
+    newest = device.kernels.running_max(np.where(kind == NEW, place, -1))
     known = newest >= begin
     face = np.empty_like(order)
     face[order] = np.where(known, take(order, np.maximum(newest, 0)), -1)
@@ -211,7 +210,7 @@ def _every_and_other_groups(node: OutputRate, rows: Gathered, device: Device) ->
     among, when = take(among, placed), take(when, placed)
     shown = [ShownRows(take(face, among), when, NEW, among)] if NEW in node.shows else []
     if OLD in node.shows:
-        old = keep((rows.kind == IS_OLD) & rows.passes & _released(rows))
+        old = keep((rows.kind == OLD) & rows.passes & _released(rows))
         shown.append(ShownRows(old, take(rows.firing, old), OLD))
     released = _last_released(rows, last, device)
     return Chosen(
@@ -224,8 +223,8 @@ def _every_and_other_groups(node: OutputRate, rows: Gathered, device: Device) ->
 # What they share
 
 
-def _shown_kinds(node: OutputRate) -> list[tuple[str, int]]:
-    return [(word, kind) for word, kind in ((NEW, IS_NEW), (OLD, IS_OLD)) if word in node.shows]
+def _shown_kinds(node: OutputRate) -> list[int]:
+    return [kind for kind in (NEW, OLD) if kind in node.shows]
 
 
 def _released(rows: Gathered) -> Any:
@@ -239,10 +238,10 @@ def _where(mask: Any, device: Device, *arrays: Any) -> tuple[Any, ...]:
     return tuple(device.kernels.take(each, at) for each in arrays)
 
 
-def _show(mask: Any, at: Any, firing: Any, word: str, device: Device) -> ShownRows:
+def _show(mask: Any, at: Any, firing: Any, kind: int, device: Device) -> ShownRows:
     """The rows for which a mask holds."""
     at, firing = _where(mask, device, at, firing)
-    return ShownRows(at, firing, word)
+    return ShownRows(at, firing, kind)
 
 
 def _in_order(some: Any, count: int, device: Device) -> Any:
@@ -311,7 +310,7 @@ def by_firing(firing: Any, at: Any, firings: int, device: Device) -> Any:
 
 def _latest(rows: Gathered, device: Device) -> tuple[Any, Any, Any]:
     """(new rows, firings, rows): the firings at which there is a current row, and that row."""
-    new = device.kernels.keep(rows.kind == IS_NEW)
+    new = device.kernels.keep(rows.kind == NEW)
     firing = np.arange(rows.firings, like=new)
     if not len(new):
         return new, firing[:0], new

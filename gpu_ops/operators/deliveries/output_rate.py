@@ -11,17 +11,12 @@ import pyarrow as pa
 from gpu_ops.core.polars_frames import empty_table
 from gpu_ops.core.state_tables import Field, StateTable, Tables, counter
 from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK, TIME_TYPE
-from gpu_ops.core.turns import ASK, CHANGED, CLOCK, DUE, EMPTY, ENTERED, LEFT, NEW, OLD, ORDER, ROW
+from gpu_ops.core.turns import ASK, CHANGED, CLOCK, DUE, EMPTY, ENTERED, HELD, LEFT, MARK, NEW, OLD, ORDER, ROW
 from gpu_ops.devices import Device
 from gpu_ops.operators.deliveries.firing import Firings, FiringTimes, TurnMarks, stretches
 from gpu_ops.operators.deliveries.first_rows import FirstOfGroups
 from gpu_ops.operators.deliveries.gathered import Gathered, ShownRows, built, by_firing, reads_known, selecting
 from gpu_ops.operators.deliveries.rows import (
-    IS_HELD,
-    IS_MARK,
-    IS_NEW,
-    IS_OLD,
-    KINDS,
     kinds_of,
     numbered,
     numbers_of,
@@ -129,7 +124,7 @@ class OutputRateOperator(Operator, nodes=(OutputRate,)):
             return [] if self._first or not len(firings) else self._fire(firings, fired, None)
         self._names = list(deliveries.frame.columns)  # a batch leaves out columns that nobody reads
         kinds = kinds_of(deliveries.frame, device)
-        content = deliveries.take(device.kernels.keep(kinds == IS_HELD), device)
+        content = deliveries.take(device.kernels.keep(kinds == HELD), device)
         rows = self._rows(deliveries, kinds)
         clocks = self._times.clocks(rows.place, ticks) if self._of_groups is not None else rows.place
         firings = self._times.step(self._marks(deliveries, kinds, rows), ticks)
@@ -152,7 +147,7 @@ class OutputRateOperator(Operator, nodes=(OutputRate,)):
     def _rows(self, deliveries: Events, kinds: Any) -> Gathered:
         """The new and the old rows of a step, in order, before their firings are known."""
         device, kernels = self._device, self._device.kernels
-        at = kernels.keep(kinds <= IS_OLD)
+        at = kernels.keep(kinds <= OLD)
         place, kind = kernels.take(deliveries.start, at), kernels.take(kinds, at)
         number = kernels.take(numbers_of(deliveries.frame, ORDER, device), at)
         if not in_order([place, kind, number]):
@@ -180,12 +175,12 @@ class OutputRateOperator(Operator, nodes=(OutputRate,)):
         device, kernels = self._device, self._device.kernels
         shown = self._all_shown(rows)
         if self._node.rate.every is None:
-            new = kernels.keep((rows.kind == IS_NEW) & rows.passes)
+            new = kernels.keep((rows.kind == NEW) & rows.passes)
             place = kernels.take(rows.place, new)
             begins = kernels.keep(run_starts(place)) if len(new) else new
             ends = np.concatenate([begins[1:], np.full_like(begins, len(new), shape=min(len(begins), 1))])
             return TurnMarks(kernels.take(place, begins), ends - begins, np.zeros_like(begins))
-        at = kernels.keep(kinds == IS_MARK)
+        at = kernels.keep(kinds == MARK)
         place = kernels.take(deliveries.start, at)
         if not kernels.ascends(place):
             at = kernels.take(at, np.argsort(place, kind="stable"))
@@ -204,7 +199,7 @@ class OutputRateOperator(Operator, nodes=(OutputRate,)):
 
     def _all_shown(self, rows: Gathered) -> ShownRows:
         """The rows that may be shown."""
-        kinds = [kind for word, kind in ((NEW, IS_NEW), (OLD, IS_OLD)) if word in self._node.shows]
+        kinds = [kind for kind in (NEW, OLD) if kind in self._node.shows]
         may = rows.passes if len(kinds) == 2 else rows.passes & (rows.kind == kinds[0])
         at = self._device.kernels.keep(may)
         return ShownRows(at, self._device.kernels.take(rows.firing, at), NEW)
@@ -272,13 +267,13 @@ class OutputRateOperator(Operator, nodes=(OutputRate,)):
         if rows is not None:
             chosen = self._select(node, rows, device)
             values = (*node.values, *(() if node.passes is None else (node.passes,)))
-            for word in dict.fromkeys(each.word for each in chosen.shown):
-                shown = _joined([each for each in chosen.shown if each.word == word], rows.firings, device)
+            for kind in dict.fromkeys(each.kind for each in chosen.shown):
+                shown = _joined([each for each in chosen.shown if each.kind == kind], rows.firings, device)
                 frame = built(rows, shown, values, device)
-                if not bool((kernels.take(rows.kind, shown.rows) == KINDS.index(word)).all()):
-                    frame = with_kind(frame, word, device)
+                if not bool((kernels.take(rows.kind, shown.rows) == kind).all()):
+                    frame = with_kind(frame, kind, device)
                 if CLOCK in frame.columns:
-                    frame = self._at_output(frame, word, rows, shown, clocks)
+                    frame = self._at_output(frame, kind, rows, shown, clocks)
                 order = numbered(shown.firing, device=device) if len(shown.rows) else shown.rows
                 start = kernels.take(firings.place, shown.firing)
                 made.append(Events(start, TICK, with_order(frame, order, device)))
@@ -292,13 +287,13 @@ class OutputRateOperator(Operator, nodes=(OutputRate,)):
             made.append(self._empty(kernels.take(firings.place, none)))
         return made
 
-    def _at_output(self, frame: Any, word: str, rows: Gathered, shown: ShownRows, clocks: Any) -> Any:
+    def _at_output(self, frame: Any, kind: int, rows: Gathered, shown: ShownRows, clocks: Any) -> Any:
         """Rows with the clock at which what is selected of them is evaluated: when they come, or when they go out."""
         node, take = self._node, self._device.kernels.take
         waits = node.waits or node.kind == "un-aggregated" or not node.selection
         of_groups = node.kind == "row per group" or (node.kind == "row for all" and node.selection == "last")
         now = take(clocks, shown.firing)
-        if not (waits or (of_groups and word == NEW)):
+        if not (waits or (of_groups and kind == NEW)):
             # What an earlier output has had is evaluated again.
             now = np.where(take(rows.firing, shown.rows) == shown.firing, numbers_of(frame, CLOCK, self._device), now)
         return with_column(frame, CLOCK, self._device.columns.build({CLOCK: (now, None, TIME_TYPE)}), self._device)
@@ -324,7 +319,7 @@ class OutputRateOperator(Operator, nodes=(OutputRate,)):
         at, firing = np.arange(len(before), like=place), np.zeros_like(place)
         count = sum(map(len, known))
         firing[:count] = -1
-        kind = np.concatenate([np.full_like(place, IS_NEW, shape=count), *(kinds for _, kinds in self._kept)])
+        kind = np.concatenate([np.full_like(place, NEW, shape=count), *(kinds for _, kinds in self._kept)])
         if new is not None:
             at = np.concatenate([at, new.at + len(before)])
             place, kind = np.concatenate([place, new.place]), np.concatenate([kind, new.kind])
@@ -397,8 +392,8 @@ class OutputRateOperator(Operator, nodes=(OutputRate,)):
         for name in _HELD:
             columns = {"place": place, **nullable_columns(self._schema(name), _PREFIX)}
             if name != "waiting ticks":
-                words = KINDS if name == "waiting" else (NEW, OLD)
-                columns[f"{_PREFIX}{ROW}"] = Field(pa.string(), words=words)
+                most = EMPTY if name == "waiting" else OLD
+                columns[f"{_PREFIX}{ROW}"] = Field(pa.int8(), least=NEW, most=most)
             yield StateTable(name, columns)
         yield StateTable("interval", {"had": counter(1)}, rows=1)
         if self._of_groups is not None:
@@ -430,12 +425,12 @@ _HELD = ("kept", "known", "waiting", "waiting ticks")
 
 
 def _joined(shown: Sequence[ShownRows], firings: int, device: Device) -> ShownRows:
-    """Rows of one word, in order of their firings."""
+    """Rows of one kind, in order of their firings."""
     if len(shown) == 1:
         return shown[0]
     rows, firing = (np.concatenate([getattr(each, name) for each in shown]) for name in ("rows", "firing"))
     order = by_firing(firing, rows, firings, device)
-    return ShownRows(rows[order], firing[order], shown[0].word)
+    return ShownRows(rows[order], firing[order], shown[0].kind)
 
 
 def _with(rows: Gathered, **changed: Any) -> Gathered:

@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from gpu_ops.core.time import TICK
-from gpu_ops.core.turns import ORDER
-from gpu_ops.operators.deliveries.rows import IS_HELD, KINDS, kinds_of, numbered, numbers_of, with_order, words_of
+from gpu_ops.core.turns import HELD, ORDER
+from gpu_ops.operators.deliveries.rows import kinds_of, numbered, numbers_of, of_kind, with_order
 from gpu_ops.operators.events import Events, concat
 from gpu_ops.operators.operator import BatchInput, Stateless, StepInput
 from gpu_ops.operators.row_order import in_order, order_in_places, ranks_of, run_starts
@@ -39,7 +39,7 @@ class PerDeliveryOperator(Stateless, nodes=(PerDelivery,)):
             return []
         kernels = self._device.kernels
         kinds = kinds_of(events.frame, self._device)
-        is_row = kinds <= IS_HELD
+        is_row = kinds <= HELD
         if bool(is_row.all()):
             return [each for each in [self._rows(events, kinds)] if len(each)]
         others = events.take(kernels.keep(~is_row), self._device)
@@ -81,7 +81,7 @@ class PerDeliveryOperator(Stateless, nodes=(PerDelivery,)):
         columns, names = self._device.columns, self._node.schema.names
         made = [columns.build({ORDER: (number, None, pa.int64())})]
         if len(kind) and bool((kind == kind[0]).all()):
-            made.append(words_of(KINDS[int(kind[0])], len(kind), self._device))
+            made.append(of_kind(int(kind[0]), len(kind), self._device))
         rest = [name for name in names if all(name not in each.columns for each in made)]
         made += [columns.take(columns.select(frame, rest), order)] if rest else []
         return columns.select(columns.beside(*made), names)

@@ -16,7 +16,6 @@ import gpu_ops as g
 from gpu_ops.core.time import LIFETIME, MAX_TIME
 from gpu_ops.core.turns import CLOCK, EMPTY, HELD, NEW, OLD, ORDER, PLACE, ROW, TURN
 from gpu_ops.errors import PlanError
-from gpu_ops.operators.deliveries.rows import KINDS
 from gpu_ops.plan.clock_windows import ClockSpan, UntilTick
 from gpu_ops.plan.deliveries import Delivered, Deliveries
 from gpu_ops.plan.expressions import bare_column, column_names
@@ -38,7 +37,7 @@ def _in_turns(expression: nw.Expr) -> str:
     return PLACE if column_names(expression, LIFETIME) else str(bare_column(expression))
 
 
-Shown = tuple[int, str, str | None, int, int | None, int | None]
+Shown = tuple[int, int, str | None, int, int | None, int | None]
 
 
 def _plan(rate: str, *, touched: bool) -> Any:
@@ -144,7 +143,7 @@ def _stepped(script: Script, plan: Any, device: str, chance: random.Random | Non
             live.again()
     live.step([], MAX_TIME)
     rows = [row for row in live.found if row[ROW] != EMPTY]
-    rows.sort(key=lambda row: (row["start"], KINDS.index(row[ROW]), row[ORDER]))
+    rows.sort(key=lambda row: (row["start"], row[ROW], row[ORDER]))
     return [(row["start"] // TURN, row[ROW], row["k"], row["n"], row["total"], row["latest"]) for row in rows]
 
 

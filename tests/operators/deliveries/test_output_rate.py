@@ -13,11 +13,10 @@ from hypothesis import strategies as st
 
 from gpu_ops.core.state_tables import check
 from gpu_ops.core.time import MAX_TIME, MIN_TIME
-from gpu_ops.core.turns import ASK, CLOCK, DUE, ENTERED, LEFT, NEW, OLD, ORDER, ROW
+from gpu_ops.core.turns import ASK, CLOCK, DUE, EMPTY, ENTERED, HELD, LEFT, MARK, NEW, OLD, ORDER, ROW
 from gpu_ops.devices import choose
 from gpu_ops.errors import ColumnError, PlanError, SourceError
 from gpu_ops.operators.deliveries import first_rows, output_rate
-from gpu_ops.operators.deliveries import rows as rows_of_deliveries
 from gpu_ops.operators.operator import BatchInput, Operator, StepInput
 from gpu_ops.operators.runtime.steps import Leaves, running
 from gpu_ops.operators.state import rows as state_rows
@@ -66,7 +65,7 @@ def told(*deliveries: tuple[int, list[tuple[Any, ...]]]) -> list[Row]:
             made.append({"place": place, ROW: kind, ORDER: number, "key": key, "id": name, "total": total})
             made[-1]["ok"] = ok[0] if ok else True
         moved = {ENTERED: sum(row[0] == NEW for row in rows), LEFT: sum(row[0] == OLD for row in rows)}
-        made.append({"place": place, ROW: "turn", ORDER: 0} | moved)
+        made.append({"place": place, ROW: MARK, ORDER: 0} | moved)
     return made
 
 
@@ -80,7 +79,7 @@ def test_rows_as_they_came_and_an_empty_delivery_for_an_interval_without_any() -
         (8, NEW, 0, "a", 1, None),
         (8, NEW, 1, "b", 2, None),
         (8, OLD, 0, "a", 1, None),
-        (10, "empty", 0, None, None, None),
+        (10, EMPTY, 0, None, None, None),
     ]
 
 
@@ -142,7 +141,7 @@ def test_a_row_of_every_group_ever_seen() -> None:
 def test_a_group_that_passes_no_more_is_not_shown_again() -> None:
     rows = told((2, [(NEW, "a", 0, 60)]), (6, [(NEW, "a", 0, 40, False)]))
     made = output(node(SECOND, "all", "row per group", (NEW,)), rows, clock((4, 1000), (8, 2000)))
-    assert made == [(4, NEW, 0, "a", 0, 60), (8, "empty", 0, None, None, None)]
+    assert made == [(4, NEW, 0, "a", 0, 60), (8, EMPTY, 0, None, None, None)]
 
 
 def test_all_rows_of_groups_and_the_last_ones_of_the_others() -> None:
@@ -223,8 +222,8 @@ def test_a_damaged_state_is_refused() -> None:
     assert plan.own is not None
     tables = plan.own.tables()
     check("The state", tables, plan.own.declared)
-    kept = tables["kept"].set_column(1, "row/@row", pa.array(["turn"]))
-    with pytest.raises(SourceError, match=r"'turn' is not one of new, old"):
+    kept = tables["kept"].set_column(1, "row/@row", pa.array([MARK], pa.int8()))
+    with pytest.raises(SourceError, match=r"column 'row/@row'"):
         check("The state", {**tables, "kept": kept}, plan.own.declared)
     firing = tables["firing"].set_column(0, "clock", pa.array([1 << 61], pa.int64()))
     with pytest.raises(SourceError, match=r"column 'clock'"):
@@ -250,7 +249,7 @@ def test_what_cannot_be_is_refused() -> None:
     with pytest.raises(PlanError, match=r"'row per group', and its groups are by \(\)"):
         OutputRate(ROWS, TICKS, SECOND, "", grouped)
     with pytest.raises(PlanError, match="shows new rows, old ones, or both"):
-        node(SECOND, "", "un-aggregated", ("held",))
+        node(SECOND, "", "un-aggregated", (HELD,))
     with pytest.raises(PlanError, match="cannot wait for a condition"):
         node(Rate(When(nw.col("count_insert") > 1)), "first", grouped)
     with pytest.raises(ColumnError, match=r"no such column.*'kee'"):
@@ -286,9 +285,9 @@ def turns(
             due: list[int | None] = [None, *behind] if is_tick else [None]
             deliveries += _delivery(kind, place, chance, due, keys)
         if chance.random() < 0.1:
-            deliveries.append({"place": place, ROW: "held", ORDER: 0, "id": at})
+            deliveries.append({"place": place, ROW: HELD, ORDER: 0, "id": at})
         if chance.random() < 0.05:
-            deliveries.append({"place": place, ROW: "empty", ORDER: 0})
+            deliveries.append({"place": place, ROW: EMPTY, ORDER: 0})
     return deliveries, ticks
 
 
@@ -297,8 +296,8 @@ def _delivery(
 ) -> list[Row]:
     rows, moved = list[Row](), [0, 0]
 
-    def add(word: str, number: int, key: str | None, entered: int | None = None, left: int | None = None) -> None:
-        made = {"place": place, ROW: word, ORDER: number, "key": key, DUE: chance.choice(due)}
+    def add(side: int, number: int, key: str | None, entered: int | None = None, left: int | None = None) -> None:
+        made = {"place": place, ROW: side, ORDER: number, "key": key, DUE: chance.choice(due)}
         made |= {
             "id": chance.randrange(100),
             "total": chance.choice([1, 2, 3, None]),
@@ -310,19 +309,19 @@ def _delivery(
     if kind == "row per group":
         for number, key in enumerate(keys):
             moved = [chance.randrange(1, 3), chance.randrange(0, 3)]
-            add("new", number, key, *(moved if chance.random() < 0.8 else []))
-            add("old", number, key)
+            add(NEW, number, key, *(moved if chance.random() < 0.8 else []))
+            add(OLD, number, key)
     elif kind == "row for all":
         moved = [chance.randrange(3), chance.randrange(1, 3)]
-        add("new", 0, None)
-        add("old", 0, None)
+        add(NEW, 0, None)
+        add(OLD, 0, None)
     else:
         moved = [chance.randrange(3), chance.randrange(3)]
-        for word, count in zip(("new", "old"), moved, strict=True):
+        for side, count in zip((NEW, OLD), moved, strict=True):
             for number in range(count):
-                add(word, number, chance.choice(keys))
+                add(side, number, chance.choice(keys))
     if sum(moved):
-        rows.append({"place": place, ROW: "turn", ORDER: 0, ENTERED: moved[0], LEFT: moved[1], DUE: chance.choice(due)})
+        rows.append({"place": place, ROW: MARK, ORDER: 0, ENTERED: moved[0], LEFT: moved[1], DUE: chance.choice(due)})
     chance.shuffle(rows)
     return rows
 
@@ -364,13 +363,13 @@ def test_as_one_turn_after_the_other(
 def test_what_is_done_with_many_rows_and_groups_with_a_few(
     rate: Rate, selection: Any, kind: Any, shows: Any, passes: str | None, seed: int, device: str
 ) -> None:
-    """Rows are looked through again, groups forgotten, conditions and words computed for many rows at a time."""
+    """Rows are looked through again, groups forgotten, conditions computed for many rows at a time."""
     made, chance = node(rate, selection, kind, shows, passes), random.Random(seed)
     keys = [None, *(f"k{number}" for number in range(20))]
     deliveries, ticks = turns(kind, chance, chance.randrange(60), rate.since, keys)
     expected = short(Output(made).run(deliveries, [tick for tick in ticks if not tick[ASK]]))
     with pytest.MonkeyPatch.context() as patch:
-        for where, name in ((output_rate, "_FEW"), (first_rows, "_MANY"), (rows_of_deliveries, "_MANY")):
+        for where, name in ((output_rate, "_FEW"), (first_rows, "_MANY")):
             patch.setattr(where, name, 1)
         patch.setattr(state_rows, "_CROWD", 3)
         assert output(made, deliveries, ticks, range(2, 120, 2 * chance.randrange(1, 9)), device) == expected
