@@ -13,6 +13,9 @@ TURN = 1 << 24
 LEVEL = 1 << 21
 """The distance, within a turn, between the events that its statements insert and those that come of these."""
 
+STEP = 4
+"""The distance between the events that statements insert at one level: between two of them there is a moment more."""
+
 CLOCK = "@clock"
 """The column with the engine's time: that of an arrival when it came, that of a tick after the advance."""
 
@@ -42,6 +45,12 @@ GROUPING = "@level"
 
 ORDER = "@order"
 """The column with the number of a row among those of its place and kind (int64)."""
+
+INSTANCE = "@instance"
+"""The column with the number of an instance of a context (int64), from 0 on in the order in which they start."""
+
+ENDED = "@ended"
+"""The column of points of instances that says whether an instance ends there (bool); else it starts."""
 
 IS_NEW, IS_OLD = "@new", "@old"
 """The columns of joined rows that say whether a row is delivered as a new one where it enters, and as an old one where

@@ -21,6 +21,7 @@ from gpu_ops.core.turns import TURN
 from gpu_ops.engines.live.checkpoints import read_checkpoint, write_checkpoint
 from gpu_ops.engines.live.facts import ANY, TEXT, TIME, TRUTH, Many, Maybe, Object, Whole, check_facts
 from gpu_ops.engines.live.restoring import check_plan, check_rows, ours, restore_node, split
+from gpu_ops.epl.contexts import RunningContext
 from gpu_ops.epl.deployments import Deployments
 from gpu_ops.epl.parsing import parse
 from gpu_ops.epl.placed_error import shown_in
@@ -28,6 +29,7 @@ from gpu_ops.epl.planning.variables import KnownVariable
 from gpu_ops.epl.running import RunningStatement
 from gpu_ops.epl.service import Service, Turns
 from gpu_ops.errors import ColumnError, QueryFailedError, SourceError, TextError
+from gpu_ops.operators.runtime.steps import RunningNode
 
 _STATEMENT = Object(
     {
@@ -42,6 +44,9 @@ _STATEMENT = Object(
     },
     {"ctis": Many(TIME), "given": Many(Whole())},
 )
+_CONTEXT = Object(
+    {"text": TEXT, "since": TIME, "plan": Many(TEXT), "on": TRUTH}, {"ctis": Many(TIME), "given": Many(Whole())}
+)
 _CLOCK = Whole(MIN_TIME // 1000, MAX_TIME // 1000)
 _RUNTIME = Object(
     {
@@ -55,10 +60,12 @@ _RUNTIME = Object(
         "expressions": Many(TEXT),
         "constants": Many(TEXT),
     },
-    others=ANY,
+    {"contexts": Many(_CONTEXT)},
+    ANY,
 )
 _TYPE = "type/"
 _VARIABLES = "variables"
+_ALIVE = "instances "
 
 
 @dataclass(frozen=True)
@@ -88,6 +95,11 @@ def write_runtime(
     statements = list(deployments.statements.values())
     for number, each in enumerate(statements):
         tables |= _tables(number, each)
+    contexts = list(deployments.contexts.values())
+    for number, context in enumerate(contexts):
+        if context.is_on:
+            tables |= _of_nodes(_context_prefixes(number, context.nodes), context.nodes)
+            tables[f"{_ALIVE}{number}"] = context.table()
     facts = {
         "clock": own.clock,
         "system": own.system,
@@ -96,6 +108,7 @@ def write_runtime(
         "count": deployments.count,
         "irstream": deployments.irstream,
         "statements": list(map(_facts, statements)),
+        "contexts": list(map(_context_facts, contexts)),
         "constants": [name for name, each in deployments.variables.known.items() if each.constant],
         "expressions": [f"create {each.declaration}" for each in deployments.declared.values()],
     }
@@ -124,12 +137,36 @@ def _facts(statement: RunningStatement) -> dict[str, Any]:
 def _tables(number: int, statement: RunningStatement) -> dict[str, pa.Table]:
     made: dict[str, pa.Table] = {}
     if statement.failed is None:
-        for prefix, node in zip(_prefixes(number, statement), statement.nodes, strict=True):
-            if node.own is not None:
-                made |= {f"{prefix}{name}": table for name, table in node.own.tables().items()}
+        made |= _of_nodes(_prefixes(number, statement), statement.nodes)
     if statement.kept:
         made[f"kept {number}"] = pa.concat_tables(statement.kept)
     return made
+
+
+def _of_nodes(prefixes: Sequence[str], nodes: Sequence[RunningNode]) -> dict[str, pa.Table]:
+    """What nodes hold, under names that begin with their prefixes."""
+    made: dict[str, pa.Table] = {}
+    for prefix, node in zip(prefixes, nodes, strict=True):
+        if node.own is not None:
+            made |= {f"{prefix}{name}": table for name, table in node.own.tables().items()}
+    return made
+
+
+def _context_facts(context: RunningContext) -> dict[str, Any]:
+    facts = {
+        "text": context.text,
+        "since": context.since,
+        "plan": [node.describe() for node in context.known.node.walk()],
+        "on": context.is_on,
+    }
+    if context.is_on:
+        facts["ctis"] = [each.cti for each in context.nodes]
+        facts["given"] = [each.given for each in context.nodes]
+    return facts
+
+
+def _context_prefixes(number: int, nodes: Sequence[RunningNode]) -> list[str]:
+    return [f"context {number}/{at}/" for at in range(len(nodes))]
 
 
 def _prefixes(number: int, statement: RunningStatement) -> list[str]:
@@ -159,9 +196,16 @@ def read_runtime(path: Path, bounds: Bounds, deployments: Deployments) -> Runtim
                 _restore_variables(path, tables[_VARIABLES], facts["constants"], deployments)
             for text in facts["expressions"]:
                 deployments.create(text)
+            for each in facts.get("contexts", []):
+                deployments.create(each["text"], each["since"])
+        contexts = list(deployments.contexts.values())
+        for context, said in zip(contexts, facts.get("contexts", []), strict=True):
+            check_plan(path, said, [node.describe() for node in context.known.node.walk()])
+            if said["on"]:
+                context.begin()
         made = [_restored(path, each, deployments) for each in facts["statements"]]
         deployments.count = facts["count"]
-        _restore_states(path, facts, tables, made, trusted=bounds.trust)
+        _restore_states(path, facts, tables, made, contexts, trusted=bounds.trust)
     return RuntimeFacts(facts["clock"], facts["system"], facts["turn"], facts["isolated"])
 
 
@@ -193,15 +237,27 @@ def _restore_states(
     facts: Mapping[str, Any],
     tables: Mapping[str, pa.Table],
     statements: list[RunningStatement],
+    contexts: list[RunningContext],
     *,
     trusted: bool,
 ) -> None:
     kept = {f"kept {number}" for number in range(len(statements))}
+    kept |= {f"{_ALIVE}{number}" for number in range(len(contexts))}
     state = {
         name: table for name, table in tables.items() if not name.startswith(_TYPE) and name not in {*kept, _VARIABLES}
     }
     prefixes = [prefix for number, each in enumerate(statements) for prefix in _prefixes(number, each)]
+    running = [(number, each) for number, each in enumerate(contexts) if each.is_on]
+    prefixes += [prefix for number, each in running for prefix in _context_prefixes(number, each.nodes)]
     parts = split(path, state, prefixes)
+    for number, context in running:
+        name = f"{_ALIVE}{number}"
+        check_rows(path, tables, name, [context.known.node.schema], "instances")
+        if name in tables:
+            context.restored(tables[name])
+        said = facts["contexts"][number]
+        named = _context_prefixes(number, context.nodes)
+        _restore_nodes(path, facts, said, context.nodes, named, parts, trusted=trusted)
     for number, (statement, said) in enumerate(zip(statements, facts["statements"], strict=True)):
         if said["home"] and said["home"] not in facts["isolated"]:
             raise SourceError(
@@ -214,12 +270,28 @@ def _restore_states(
         if said["failed"] is not None:
             statement.failed = QueryFailedError(said["failed"], remedy="Undeploy it, and deploy it again.")
             continue
-        count = len(statement.nodes)
-        places = Many(Whole(MIN_TIME, facts["turn"] * TURN), count)
-        check_facts(path, said, Object({"ctis": places, "given": Many(Whole(), count)}, others=ANY))
-        for at, (prefix, node) in enumerate(zip(_prefixes(number, statement), statement.nodes, strict=True)):
-            node.cti, node.given = said["ctis"][at], said["given"][at]
-            restore_node(path, at, node, parts[prefix], trusted=trusted)
+        statement.begun = statement.plan.context is not None
+        named = _prefixes(number, statement)
+        _restore_nodes(path, facts, said, statement.nodes, named, parts, trusted=trusted)
+
+
+def _restore_nodes(
+    path: Path,
+    facts: Mapping[str, Any],
+    said: Mapping[str, Any],
+    nodes: Sequence[RunningNode],
+    prefixes: Sequence[str],
+    parts: Mapping[str, Mapping[str, pa.Table]],
+    *,
+    trusted: bool,
+) -> None:
+    """Restore what nodes held."""
+    count = len(nodes)
+    places = Many(Whole(MIN_TIME, facts["turn"] * TURN), count)
+    check_facts(path, said, Object({"ctis": places, "given": Many(Whole(), count)}, others=ANY))
+    for at, (prefix, node) in enumerate(zip(prefixes, nodes, strict=True)):
+        node.cti, node.given = said["ctis"][at], said["given"][at]
+        restore_node(path, at, node, parts[prefix], trusted=trusted)
 
 
 @contextmanager

@@ -13,15 +13,17 @@ from gpu_ops.core.turns import CLOCK, LEVEL, PLACE, TURN
 from gpu_ops.engines.local.placing import place
 from gpu_ops.epl.binding.expressions import constant
 from gpu_ops.epl.binding.types import NULL, common_type, event_type, type_name, type_of
+from gpu_ops.epl.contexts import RunningContext
 from gpu_ops.epl.inlining import DeclaredExpression, inlined
 from gpu_ops.epl.parsing import parse
 from gpu_ops.epl.placed_error import HasPlace, failure_at, shown_in, unsupported
+from gpu_ops.epl.planning.contexts import planned_context
 from gpu_ops.epl.planning.planned import Ledger, PlannedStatement
 from gpu_ops.epl.planning.statements import planned
 from gpu_ops.epl.planning.variables import KnownVariable, VariableNames
 from gpu_ops.epl.queries import Query
 from gpu_ops.epl.running import TICKS, RunningStatement
-from gpu_ops.epl.statements import CreateExpression, CreateSchema, CreateVariable, Statement
+from gpu_ops.epl.statements import CreateContext, CreateExpression, CreateSchema, CreateVariable, Statement
 from gpu_ops.epl.variables import Variables, typed
 from gpu_ops.errors import ColumnError, PlanError
 from gpu_ops.operators.runtime.steps import running
@@ -48,6 +50,7 @@ class Deployments:
         ticks: The leaf of ticks.
         declared: The expressions that texts create.
         variables: The variables.
+        contexts: The contexts, by their names.
         statements: The statements, by their names.
         count: How many were deployed so far.
         changes: How often statements came, went, or moved to another service.
@@ -63,6 +66,7 @@ class Deployments:
         self.statements: dict[str, RunningStatement] = {}
         self.declared: dict[str, DeclaredExpression] = {}
         self.variables = Variables()
+        self.contexts: dict[str, RunningContext] = {}
         self.listeners: list[StateListener] = []
         self.count, self.changes = 0, 0
         self._number = 0
@@ -95,38 +99,47 @@ class Deployments:
         """
         before = self.types.copy(), self.feeds.copy(), self.depths.copy(), self.count
         running = len(self.statements)
-        declared, variables = self.declared.copy(), self.variables.known.copy()
+        declared, variables, contexts = self.declared.copy(), self.variables.known.copy(), self.contexts.copy()
         try:
             statements = parse(text)
             with shown_in(text):
                 made = [
                     self._deployed(inlined(each, self.declared, text), clock, begin)
                     for each in statements
-                    if not self._created(each, text)
+                    if not self._created(each, text, clock)
                 ]
         except BaseException:
             self.types, self.feeds, self.depths, self.count = before
             while len(self.statements) > running:
                 self.statements.popitem()
             self.changes += 1
-            self.declared, self.variables.known = declared, variables
+            self.declared, self.variables.known, self.contexts = declared, variables, contexts
+            self._rest()
             raise
         for each in made:
             self.tell(each, "deployed")
         return tuple(made)
 
-    def create(self, text: str) -> None:
+    def create(self, text: str, clock: int = 0) -> None:
         """Have what a text creates, which has no other statements."""
         with shown_in(text):
             for each in parse(text):
-                self._created(each, text)
+                self._created(each, text, clock)
 
     def undeploy(self, name: str) -> None:
         """Take a statement away."""
         statement = self[name]
         del self.statements[name]
         self.changes += 1
+        self._rest()
         self.tell(statement, "undeployed")
+
+    def _rest(self) -> None:
+        """End the contexts in which there is no statement."""
+        used = {each.plan.context.name for each in self.statements.values() if each.plan.context is not None}
+        for name, each in self.contexts.items():
+            if name not in used:
+                each.end()
 
     def active_filters(self) -> int:
         """How many filters over events are active."""
@@ -140,7 +153,7 @@ class Deployments:
             except Exception as error:  # noqa: BLE001  (a listener that raises stops nothing)
                 self._errors.append((statement.name, error))
 
-    def _created(self, statement: Statement, text: str) -> bool:
+    def _created(self, statement: Statement, text: str, clock: int) -> bool:
         """Whether a statement only makes a type of events, or an expression; then there is one."""
         for each in statement.annotations:
             if each.name.lower() == "name" and not isinstance(each.value, str):
@@ -148,8 +161,10 @@ class Deployments:
         match statement.body:
             case CreateSchema() as schema:
                 self._add_schema(schema)
-            case CreateVariable() as variable:
+            case CreateVariable() as variable if not statement.context:
                 self._add_variable(variable)
+            case CreateContext() as context:
+                self._add_context(context, clock)
             case CreateExpression(declaration):
                 if declaration.name in self.declared:
                     raise failure_at(
@@ -200,6 +215,16 @@ class Deployments:
             except ColumnError:
                 raise failure_at(node.value, f"'{node.value}' is no {type_name(dtype)}.", "Cast it.") from None
         known[name] = KnownVariable(dtype, value, node.constant)
+
+    def _add_context(self, node: CreateContext, clock: int) -> None:
+        """Have a context."""
+        if node.name in self.contexts:
+            raise failure_at(node, f"There is a context {node.name!r} already.", "Give this one another name.")
+        names = VariableNames(self.variables.known, self.types)
+        node = names.as_now(node)
+        known = planned_context(node, self._ledger(clock))
+        device = place(known.node, self._device)
+        self.contexts[node.name] = RunningContext(known, str(node), clock, device)
 
     def set_variable(self, name: str, value: Any) -> None:
         """Give a variable a value.
@@ -253,12 +278,16 @@ class Deployments:
         Raises:
             PlacedError: As `gpu_ops.epl.planning.statements.planned`; or it cannot insert what it says.
         """
+        return planned(statement, self._ledger(clock))
+
+    def _ledger(self, clock: int) -> Ledger:
+        """What is planned over."""
         known = self.variables.known
         if not self._asks:
             # Over data at rest nobody sets them.
             known = {name: replace(each, constant=True) for name, each in known.items()}
-        ledger = Ledger(self.types, self.feeds, self.ticks, clock, self.irstream, self._asks, known)
-        return planned(statement, ledger)
+        contexts = {name: each.known for name, each in self.contexts.items()}
+        return Ledger(self.types, self.feeds, self.ticks, clock, self.irstream, self._asks, known, contexts)
 
     def add(self, name: str, statement: Statement, plan: PlannedStatement, clock: int) -> RunningStatement:
         """Have a statement of some name, whose plan is known."""

@@ -101,6 +101,16 @@ class Variable(Expression):
 
 
 @dataclass(frozen=True)
+class ContextProperty(Expression):
+    """`context.path`. No text parses to it: members of `context` become it where a statement is planned."""
+
+    path: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return dotted(".".join(("context", *self.path)))
+
+
+@dataclass(frozen=True)
 class Member(Expression):
     """`of.name`."""
 

@@ -226,6 +226,7 @@ class RunningStatement:
         failed: Why it does not run any more; None while it runs.
         kept: What was delivered since `deliveries` was called last; None before the first call.
         home: The name of the isolated service that it is in; nothing for the runtime's own.
+        begun: Whether it has seen the instances of its context.
         offset: How far its own clock is ahead of that of its service, in ticks: it came from one with another clock.
         number: Those that were deployed later have greater ones.
     """
@@ -243,6 +244,7 @@ class RunningStatement:
     failed: BaseException | None = None
     kept: list[pa.Table] | None = None
     home: str = ""
+    begun: bool = False
     offset: int = 0
     number: int = 0
     _keeping: threading.Lock = field(default_factory=threading.Lock)
@@ -321,21 +323,8 @@ class RunningStatement:
             ticks: The leaf of ticks, and the ticks.
             cti: The place of the next turn.
         """
-        moved, rows = ticks
-        columns = self._device.columns
-        leaves: dict[Any, tuple[StepInput, int]] = {}
-        placed = dict[Node, PlacedRows | TickRows](arrived.items())
-        if rows is not None:
-            placed[moved] = rows
-        for feed, names in self._reads.items():
-            given = StepInput()
-            if feed in placed:
-                frame = columns.from_arrow(placed[feed].table(names))
-                given = StepInput([Events(columns.array(placed[feed].places), TICK, frame)])
-            leaves[feed, "whole"] = leaves[feed, "open"] = (given, cti)
-        results, _ = self._running.step(leaves)
-        self._running.rest()
-        schema, tables = self.plan.node.schema, []
+        results = stepped_node(self._running, self._device, self._reads, arrived, ticks, cti)
+        schema, tables, columns = self.plan.node.schema, [], self._device.columns
         for events in results.events:
             if len(events):
                 table = columns.to_arrow(events.frame, schema)
@@ -347,15 +336,7 @@ class RunningStatement:
     @cached_property
     def _reads(self) -> dict[Node, list[str]]:
         """The leaves of the plan, and which of their columns it reads."""
-        wanted: dict[Node, set[str]] = {self.plan.node: {*self.plan.node.schema.names}}
-        nodes = list(self.plan.node.walk())
-        for node in reversed(nodes):
-            # What a node keeps between steps has all columns of its inputs.
-            read = node.needs(tuple(wanted[node])) if node.stateless else [each.schema.names for each in node.inputs]
-            for below, names in zip(node.inputs, read, strict=True):
-                wanted.setdefault(below, set()).update(names)
-        leaves = [node for node in nodes if node.comes_in]
-        return {node: [name for name in node.schema.names if name in wanted[node]] or [PLACE] for node in leaves}
+        return leaves_of(self.plan.node)
 
     def inserted(self, made: pa.Table) -> PlacedRows:
         """The rows of a step that are events of another stream, at the places at which they were made."""
@@ -408,6 +389,53 @@ class RunningStatement:
         """Rows with the names of the columns."""
         names = [f"@column {at}" for at in range(len(self.schema))]
         return table.select(names).rename_columns(self.schema.names)
+
+
+def leaves_of(plan: Node) -> dict[Node, list[str]]:
+    """The leaves of a plan, and which of their columns it reads."""
+    wanted: dict[Node, set[str]] = {plan: {*plan.schema.names}}
+    nodes = list(plan.walk())
+    for node in reversed(nodes):
+        # What a node keeps between steps has all columns of its inputs.
+        read = node.needs(tuple(wanted[node])) if node.stateless else [each.schema.names for each in node.inputs]
+        for below, names in zip(node.inputs, read, strict=True):
+            wanted.setdefault(below, set()).update(names)
+    leaves = [node for node in nodes if node.comes_in]
+    return {node: [name for name in node.schema.names if name in wanted[node]] or [PLACE] for node in leaves}
+
+
+def stepped_node(
+    node: RunningNode,
+    device: Device,
+    reads: Mapping[Node, Sequence[str]],
+    arrived: Mapping[Feed, PlacedRows],
+    ticks: tuple[Feed, TickRows | None],
+    cti: int,
+) -> StepInput:
+    """What a running plan makes of the events and ticks of some turns.
+
+    Args:
+        node: Its last node.
+        device: Where it computes.
+        reads: Its leaves, and the columns that it reads of each.
+        arrived: The rows of leaves.
+        ticks: The leaf of ticks, and the ticks.
+        cti: The place of the next turn.
+    """
+    moved, rows = ticks
+    leaves: dict[Any, tuple[StepInput, int]] = {}
+    placed = dict[Node, PlacedRows | TickRows](arrived.items())
+    if rows is not None:
+        placed[moved] = rows
+    for feed, names in reads.items():
+        given = StepInput()
+        if feed in placed:
+            frame = device.columns.from_arrow(placed[feed].table(names))
+            given = StepInput([Events(device.columns.array(placed[feed].places), TICK, frame)])
+        leaves[feed, "whole"] = leaves[feed, "open"] = (given, cti)
+    results, _ = node.step(leaves)
+    node.rest()
+    return results
 
 
 def _kinds(made: pa.Table) -> Any:

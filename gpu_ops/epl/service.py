@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from gpu_ops.core.arguments import whole
-from gpu_ops.core.turns import LEVEL, TURN
+from gpu_ops.core.turns import LEVEL, STEP, TURN
 from gpu_ops.epl.deployments import Deployments
 from gpu_ops.epl.order import Order, SomeTurns, order_of
 from gpu_ops.epl.running import DeliveredRows, PlacedRows, RunningStatement, SentDeliveries, TickRows
@@ -115,10 +115,32 @@ class Service:
         for feed, at in ((plan.history, number), (plan.before, -1)):
             if feed is not None:
                 arrived = {**arrived, feed: variables.history(plan.variables, at, first)}
+        if plan.context is not None and isinstance(plan.context.leaf, Feed):
+            arrived = {**arrived, plan.context.leaf: self._instances(statement, arrived, ticks, first, cti)}
         made = statement.step(arrived, (deployments.ticks, ticks), cti)
         if plan.setting is not None:
             made = variables.changed(number, plan.setting, made, statement.device)
         return made
+
+    def _instances(
+        self,
+        statement: RunningStatement,
+        arrived: Mapping[Feed, PlacedRows],
+        ticks: TickRows | None,
+        first: int,
+        cti: int,
+    ) -> PlacedRows:
+        """Where instances of a statement's context start and end; all that are there, where the statement begins."""
+        deployments, plan = self._deployments, statement.plan
+        assert plan.context is not None  # noqa: S101  (it is in one)
+        context = deployments.contexts[plan.context.name]
+        was_on = context.is_on
+        context.begin()
+        if statement.begun or not was_on:
+            statement.begun = True
+            return context.stepped(arrived, (deployments.ticks, ticks), cti)
+        statement.begun = True
+        return context.alive(first)
 
     def send(self, type_name: str, rows: Any, *, at: Any = None) -> SentDeliveries:
         """Send events, in their order: each is a turn. See `Runtime.send`."""
@@ -300,11 +322,11 @@ class Service:
         made, table = made[order], table.take(order)
         turn = made // TURN
         rank = np.arange(len(turn)) - np.searchsorted(turn, turn)
-        if len(rank) and int(rank.max()) * 2 >= LEVEL:
+        if len(rank) and int(rank.max()) * STEP >= LEVEL:
             raise PlanError(
-                f"One turn inserts more than {LEVEL // 2:,} events into {name!r}.", remedy="Make windows smaller."
+                f"One turn inserts more than {LEVEL // STEP:,} events into {name!r}.", remedy="Make windows smaller."
             )
-        places = turn * TURN + self._deployments.depths[name] * LEVEL + rank * 2
+        places = turn * TURN + self._deployments.depths[name] * LEVEL + rank * STEP
         clocks = np.full(len(places), before * _MILLISECOND)
         if ticks is not None:
             shown = np.append(before * _MILLISECOND, ticks.clocks)

@@ -43,6 +43,7 @@ class LookBack(Unary):
     Attributes:
         earlier: The columns.
         group: The columns by which the windows group: rows of other groups are in other batches.
+        within: Columns of whose values each combination is looked at by itself.
 
     Raises:
         PlanError: The rows are not on turns, or a row is asked for that comes later.
@@ -50,6 +51,7 @@ class LookBack(Unary):
 
     earlier: tuple[Earlier, ...]
     group: tuple[str, ...] = ()
+    within: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if PLACE not in self.input.schema.names:
@@ -85,8 +87,11 @@ class LookBack(Unary):
     def needs(self, wanted: Sequence[str]) -> Sequence[tuple[str, ...]]:
         made = {each.name for each in self.earlier}
         read = [name for name in wanted if name not in made]
-        return [tuple(dict.fromkeys((*read, PLACE, *self.group, *(each.column for each in self.earlier))))]
+        return [
+            tuple(dict.fromkeys((*read, PLACE, *self.group, *self.within, *(each.column for each in self.earlier))))
+        ]
 
     def describe(self) -> str:
         group = f" for each {', '.join(self.group)}" if self.group else ""
-        return f"LookBack {', '.join(map(str, self.earlier))}{group}"
+        within = f" within each {', '.join(self.within)}" if self.within else ""
+        return f"LookBack {', '.join(map(str, self.earlier))}{group}{within}"

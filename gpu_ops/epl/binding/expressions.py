@@ -348,6 +348,7 @@ _CONSTRUCTS = {
     "Wildcard": "a wildcard",
     "Record": "a record",
     "Variable": "a variable",
+    "ContextProperty": "a property of a context",
 }
 
 

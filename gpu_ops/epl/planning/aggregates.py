@@ -39,10 +39,12 @@ class PlannedAggregates(AggregateColumns):
     """The aggregates of a statement by how they are written.
 
     Attributes:
+        within: Columns by which they group whatever they say.
         known: Aggregates that were asked for, as columns of deliveries.
         rates: Rates by the clock, whose columns deliveries do not have yet.
     """
 
+    within: tuple[str, ...] = ()
     known: dict[FunctionCall, Bound] = field(default_factory=dict)
     rates: list[ClockRate] = field(default_factory=list)
 
@@ -70,7 +72,10 @@ class PlannedAggregates(AggregateColumns):
                 raise failure_at(each, f"Aggregates have no parameter {each.name!r}.", "Write filter: or group_by:.")
         keys = None
         if "group_by" in options:
-            keys = tuple(self.column(self._single(each), "key") for each in options["group_by"].values)
+            keys = (
+                *self.within,
+                *(self.column(self._single(each), "key") for each in options["group_by"].values),
+            )
         conditions: list[Any] = list(options["filter"].values) if "filter" in options else []
         name, ever = call.name, call.name in {"firstever", "lastever"}
         if name.endswith("ever") and not ever:

@@ -46,29 +46,32 @@ def joined_columns(query: q.Query, stream: BoundStream, number: int) -> BoundStr
     return replace(stream, columns={name: f"@{number} {name}" for name in stream.schema.names}, there=there)
 
 
-def join_of(query: q.Query, joined: Sequence[JoinedStream]) -> tuple[Node, list[e.Expression]]:
+def join_of(
+    query: q.Query, joined: Sequence[JoinedStream], around: Sequence[str] = ()
+) -> tuple[Node, list[e.Expression]]:
     """(the rows of a join, the conditions of `where` that hold for all of them).
 
     Args:
         query: The query.
         joined: Its streams, with `joined_columns`.
+        around: Columns of the context that rows of all streams have; rows belong together if the first one is equal.
 
     Raises:
         PlacedError: It asks for what there is not.
     """
-    nodes = tuple(_own(each, number) for number, each in enumerate(joined))
+    nodes = tuple(_own(each, number, around) for number, each in enumerate(joined))
     streams = [each.stream for each in joined]
     alone = tuple(number for number, each in enumerate(joined) if each.term.unidirectional)
     outer = any(join.kind in _OUTER for join in query.joins)
     if len(alone) > 1 and any(join.kind != "full" for join in query.joins):
         raise failure_at(query.joins[0], "Several streams are unidirectional.", "Join them by full outer joins.")
-    wheres = [] if outer else _conjuncts(query.where)
+    wheres = [] if outer else conjuncts(query.where)
     further = []
     held = list[e.Expression]()
     for number, join in enumerate(query.joins, start=1):
         kind: TurnJoinKind = "inner" if join.kind == "cross" else join.kind
-        conditions = _conjuncts(join.on) + (wheres if kind == "inner" else [])
-        on: list[tuple[str, str]] = []
+        conditions = conjuncts(join.on) + (wheres if kind == "inner" else [])
+        on = [(of_stream(name, 0), of_stream(name, number)) for name in around[:1]]
         rest = []
         for condition in conditions:
             pair = _pair(condition, streams, number)
@@ -87,7 +90,13 @@ def join_of(query: q.Query, joined: Sequence[JoinedStream]) -> tuple[Node, list[
             made = Filter(made, ~nw.col(of_stream(PLACE, number)).is_null())
     # A join makes rows after all that falls due at a tick: whatever is output then does not have them.
     last = nw.lit(MAX_TIME).cast(nw.Datetime("us", "UTC"))
-    return extended(made, [last.alias(DUE)]), held
+    known = []
+    for name in around:
+        value = nw.col(of_stream(name, 0))
+        if outer:
+            value = nw.when(~nw.col(of_stream(PLACE, 0)).is_null()).then(value).otherwise(nw.col(of_stream(name, 1)))
+        known.append(value.alias(name))
+    return extended(made, [*known, last.alias(DUE)]), held
 
 
 def _required(query: q.Query, streams: Sequence[BoundStream]) -> set[int]:
@@ -101,7 +110,7 @@ def _required(query: q.Query, streams: Sequence[BoundStream]) -> set[int]:
 
 def without(condition: e.Expression | None, held: Sequence[e.Expression]) -> e.Expression | None:
     """What is left of a condition where some of its conjuncts hold."""
-    rest = [each for each in _conjuncts(condition) if not any(each is other for other in held)]
+    rest = [each for each in conjuncts(condition) if not any(each is other for other in held)]
     if condition is None or not rest:
         return None
     return rest[0] if len(rest) == 1 else e.Logical("and", tuple(rest), place=condition.place)
@@ -135,15 +144,16 @@ def with_bounds_as_said(node: e.Expression) -> e.Expression:
     return e.Prefixed("not", inside, place=made.place) if made.negated else inside
 
 
-def _own(joined: JoinedStream, number: int) -> Node:
+def _own(joined: JoinedStream, number: int, around: Sequence[str]) -> Node:
     """A stream's rows under names of its own."""
     columns = [nw.col(name).alias(own) for name, own in joined.stream.columns.items()]
-    special = [nw.col(name).alias(of_stream(name, number)) for name in (PLACE, CLOCK)]
+    special = [nw.col(name).alias(of_stream(name, number)) for name in (PLACE, CLOCK, *around)]
     special += [nw.col(name) for name in joined.looked]
     return Project(joined.rows, (*columns, *special), keep=False)
 
 
-def _conjuncts(node: e.Expression | None) -> list[e.Expression]:
+def conjuncts(node: e.Expression | None) -> list[e.Expression]:
+    """The conditions of which a condition is the conjunction."""
     if node is None:
         return []
     return list(node.operands) if isinstance(node, e.Logical) and node.operator == "and" else [node]

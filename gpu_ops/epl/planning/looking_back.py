@@ -37,12 +37,14 @@ class LookingBack:
         views: How they are written.
         events: What names stand for in expressions of a single event.
         named: What the names of its columns begin with, behind the `@`.
+        within: Columns of whose values each combination is looked at by itself.
     """
 
     windows: StreamWindows
     views: Sequence[View]
     events: StreamScope
     named: str = ""
+    within: tuple[str, ...] = ()
     has_previous: bool = False
     _columns: dict[str, nw.Expr] = field(default_factory=dict)
     _named: dict[str, str] = field(default_factory=dict)
@@ -114,7 +116,7 @@ class LookingBack:
 
     def _keys(self, aggregates: AggregateColumns) -> tuple[str, ...]:
         """The columns by which `groupwin` groups."""
-        return tuple(aggregates.column(bound, "key") for bound in self._grouping())
+        return (*self.within, *(aggregates.column(bound, "key") for bound in self._grouping()))
 
     def _grouping(self) -> list[Bound]:
         views = [each for each in self.views if each.name.lower() in GROUPWIN]
@@ -122,7 +124,7 @@ class LookingBack:
 
     def _group_columns(self) -> tuple[str, ...]:
         """The same below all else, where rows look back."""
-        return tuple(self._below(bound) for bound in self._grouping())
+        return (*self.within, *(self._below(bound) for bound in self._grouping()))
 
     @property
     def _order(self) -> tuple[tuple[str, ...], tuple[bool, ...]]:
@@ -145,7 +147,7 @@ class LookingBack:
         if not self._earlier:
             return memberships
         below = extended(memberships, [value.alias(name) for name, value in self._columns.items()])
-        return LookBack(below, tuple(self._earlier.values()), self._groups)
+        return LookBack(below, tuple(self._earlier.values()), self._groups, self.within)
 
     def waiting(self, content: Node) -> Node:
         """Rows that wait for their batch: they have not come out of the windows, and see nothing."""

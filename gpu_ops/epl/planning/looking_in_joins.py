@@ -46,6 +46,11 @@ class LookingInJoin:
         clauses = (query.items, query.where, query.having, query.order_by)
         self._calls = [(call, self._stream_of(call)) for call in dict.fromkeys(_looking(clauses))]
 
+    @property
+    def first(self) -> e.FunctionCall | None:
+        """One of the calls; None if there is none."""
+        return self._calls[0][0] if self._calls else None
+
     def rows(self, number: int, term: q.StreamTerm, windows: StreamWindows) -> tuple[Node, tuple[str, ...]]:
         """(the rows of a stream, the columns that they have for its calls)."""
         scope = StreamScope([self._streams[number]])

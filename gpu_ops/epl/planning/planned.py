@@ -10,6 +10,7 @@ import pyarrow as pa
 from gpu_ops.core.time import MIN_TIME
 from gpu_ops.epl.binding.scope import unknown
 from gpu_ops.epl.patterns import EventFilter
+from gpu_ops.epl.planning.known_contexts import KnownContext
 from gpu_ops.epl.planning.settings import VariableSetting
 from gpu_ops.epl.planning.variables import KnownVariable, ReadVariables
 from gpu_ops.plan.nodes import Feed, Node
@@ -32,6 +33,7 @@ class PlannedStatement:
         setting: What its rows do to variables, if they do: then they are those that trigger it.
         filtering: The variables on which it depends what triggers it.
         streams: How many streams of events it listens to: those of from clauses, its own and those of sub-queries.
+        context: The context that it is in; None if it is in none.
     """
 
     node: Node
@@ -45,6 +47,7 @@ class PlannedStatement:
     before: Feed | None = None
     setting: VariableSetting | None = None
     filtering: frozenset[str] = frozenset()
+    context: KnownContext | None = None
     streams: int = 1
 
     @property
@@ -65,6 +68,7 @@ class Ledger:
         irstream: Whether a statement that says nothing of it gets the remove stream too.
         asks: Whether content may be asked for.
         variables: The variables.
+        contexts: The contexts.
     """
 
     types: Mapping[str, pa.Schema]
@@ -74,6 +78,7 @@ class Ledger:
     irstream: bool = False
     asks: bool = True
     variables: Mapping[str, KnownVariable] = field(default_factory=dict)
+    contexts: Mapping[str, KnownContext] = field(default_factory=dict)
 
 
 def known_type(source: EventFilter, ledger: Ledger) -> pa.Schema:

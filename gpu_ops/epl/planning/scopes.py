@@ -16,6 +16,7 @@ from gpu_ops.epl.binding.scope import BoundStream, StreamScope, unknown
 from gpu_ops.epl.placed_error import failure_at, unsupported
 from gpu_ops.epl.planning.aggregates import PlannedAggregates
 from gpu_ops.epl.planning.chosen_events import last_of
+from gpu_ops.epl.planning.known_contexts import ContextNames
 from gpu_ops.epl.planning.looking_back import LookingBack
 from gpu_ops.epl.planning.looking_in_joins import LookingInJoin
 from gpu_ops.epl.planning.parts import parts
@@ -42,12 +43,17 @@ class EventScope(StreamScope):
         asked: Asked | None = None,
         in_join: LookingInJoin | None = None,
         variables: VariableColumns | None = None,
+        context: ContextNames | None = None,
     ) -> None:
         super().__init__(streams)
+        self._context = context
         self.looking, self._asked, self.in_join, self._variables = looking, asked, in_join, variables
 
     def special(self, node: e.Expression) -> Bound | None:
-        """What an earlier row has, a variable, or a sub-query."""
+        """What an earlier row has, a variable, a property of the context, or a sub-query."""
+        around = None if self._context is None else self._context.special(node)
+        if around is not None:
+            return around
         variable = None if self._variables is None else self._variables.read(node)
         if variable is not None:
             return variable

@@ -9,7 +9,7 @@ import narwhals as nw
 import pyarrow as pa
 
 from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK
-from gpu_ops.core.turns import EMPTY, GROUPING, HELD, MARK, NEW, OLD, ORDER, PLACE, ROW, of_stream
+from gpu_ops.core.turns import EMPTY, GROUPING, HELD, INSTANCE, MARK, NEW, OLD, ORDER, PLACE, ROW, of_stream
 from gpu_ops.epl import expressions as e
 from gpu_ops.epl import queries as q
 from gpu_ops.epl import statements as s
@@ -22,7 +22,9 @@ from gpu_ops.epl.placed_error import failure_at, unsupported
 from gpu_ops.epl.planning.aggregates import PlannedAggregates
 from gpu_ops.epl.planning.derived import DerivedView, is_derived
 from gpu_ops.epl.planning.events import event_of, stream_meant
+from gpu_ops.epl.planning.instances import InstancePlan, context_of
 from gpu_ops.epl.planning.joins import JoinedStream, join_of, joined_columns, with_bounds_as_said, without
+from gpu_ops.epl.planning.known_contexts import ContextNames, reads_context, with_context_properties
 from gpu_ops.epl.planning.levels import levels_of
 from gpu_ops.epl.planning.looking_back import LookingBack, looks_into_window
 from gpu_ops.epl.planning.looking_in_joins import LookingInJoin
@@ -78,6 +80,8 @@ def planned(statement: Statement, ledger: Ledger) -> PlannedStatement:
     query, names = statement.body, VariableNames(ledger.variables, ledger.types)
     if isinstance(query, s.OnSet) and not statement.context:
         return planned_setting(query, ledger, names)
+    if statement.context and isinstance(query, s.OnSet | s.CreateVariable):
+        raise unsupported(query, "variables of contexts")
     if not isinstance(query, q.Query):
         raise unsupported(statement, _WHAT[type(query)])
     for what, there in (
@@ -88,22 +92,27 @@ def planned(statement: Statement, ledger: Ledger) -> PlannedStatement:
     ):
         if there:
             raise unsupported(there if isinstance(there, e.Syntax) else query, what)
-    if statement.context:
-        raise unsupported(query, "contexts")
-    query = names.query(query)
+    context = context_of(statement, ledger)
+    query = with_context_properties(names.query(query))
     variables = VariableColumns(ledger.variables, names.found.changing)
-    plan = _QueryPlanner(statement, query, ledger, variables).plan()
+    around = ContextNames(context, query)
+    plan = _QueryPlanner(statement, query, ledger, variables, around).plan()
+    if context is not None:
+        plan = replace(plan, context=context, reads=tuple(dict.fromkeys((*plan.reads, *context.reads))))
     return replace(plan, variables=names.found, history=variables.history, before=variables.before)
 
 
 class _QueryPlanner:
     """The plan of one query, clause by clause."""
 
-    def __init__(self, statement: Statement, query: q.Query, ledger: Ledger, variables: VariableColumns) -> None:
-        self._query, self._ledger, self._variables = query, ledger, variables
+    def __init__(
+        self, statement: Statement, query: q.Query, ledger: Ledger, variables: VariableColumns, context: ContextNames
+    ) -> None:
+        self._query, self._ledger, self._variables, self._context = query, ledger, variables, context
+        self._instances = InstancePlan(context, ledger, query)
         self._held: list[e.Expression] = []
         self._in_join: LookingInJoin | None = None
-        self._subqueries = Subqueries(ledger)
+        self._subqueries = Subqueries(ledger, context)
         self._keeps_last = any(each.name.lower() == "iterableunbound" for each in statement.annotations)
         self._selector = query.selector or ("irstream" if ledger.irstream else "istream")
 
@@ -137,6 +146,7 @@ class _QueryPlanner:
             ("sub-queries", asked),
             ("conditions beside an output rate", output is not None and conditions),
             ("FORCE_UPDATE", windows.posts is not None),
+            ("contexts", self._context.context is not None),
         ):
             if there:
                 raise unsupported(view, f"{what} over the view {view.name}")
@@ -159,6 +169,11 @@ class _QueryPlanner:
         node = self._had(node, output if limited else None, having, "un-aggregated")
         return self._shown(node, items, order, streams, replace(windows, order=()))
 
+    @property
+    def _shown_kinds(self) -> tuple[int, ...]:
+        """Which kinds of rows a listener gets."""
+        return {"istream": (NEW,), "rstream": (OLD,), "irstream": (NEW, OLD)}[self._selector]
+
     def _gives_old(self, *, limited: bool) -> bool:
         """Whether old rows are read: a rate counts them."""
         insert = self._query.insert
@@ -169,12 +184,16 @@ class _QueryPlanner:
         query = self._query
         streams, windows = self._windows()
         windowed = any(stream.windowed for stream in streams)
-        looking = None if query.joins else LookingBack(windows, query.stream.views, StreamScope(streams))
-        events = EventScope(streams, looking, in_join=self._in_join, variables=self._variables)
+        looking = (
+            None
+            if query.joins
+            else LookingBack(windows, query.stream.views, StreamScope(streams), within=self._context.key)
+        )
+        events = EventScope(streams, looking, in_join=self._in_join, variables=self._variables, context=self._context)
         condition = without(query.where, self._held)
         condition = with_bounds_as_said(condition) if query.joins and condition is not None else condition
         where = None if condition is None or _waits(condition) else bind_condition(condition, events).value
-        aggregates = PlannedAggregates(events)
+        aggregates = PlannedAggregates(events, within=self._context.key)
         levels, keys = self._groups(aggregates, events)
         asked = self._subqueries.asked()
         scope = DeliveredScope(events, aggregates, keys, asked, levels)
@@ -208,15 +227,17 @@ class _QueryPlanner:
         limited = output is not None and not snapshot and not touched
         is_iterable = self._ledger.asks and (windowed or by_group) and not momentary
         rows = windows.memberships if looking is None else looking.rows(windows.memberships)
+        rows = extended(_where(rows, where), read)
+        gives_new, gives_content, ticks = self._instances.delivers(kind, content=is_iterable and not windows.in_batches)
         delivered = Deliveries(
-            extended(_where(rows, where), read),
-            self._ledger.ticks,
+            rows,
+            ticks,
             "group" if by_group else "row",
             tuple(levels) if by_group else ((),),
             made,
-            new=True,
-            old=self._gives_old(limited=limited),
-            content=is_iterable and not windows.in_batches,
+            new=gives_new,
+            old=gives_new and self._gives_old(limited=limited),
+            content=gives_content,
             marks=limited,
             snapshot=output.rate if (snapshot or touched) and output is not None else None,
             touched=touched,
@@ -246,10 +267,15 @@ class _QueryPlanner:
         for rate in aggregates.rates:
             points = extended(_where(self._arrived, where), read)
             node = rate.over(node, points, self._ledger.ticks, levels[0])
+        held = rows
+        if windows.in_batches and looking is not None and self._context.key:
+            held = extended(_where(looking.waiting(windows.content), where), read)
+        node = self._instances.of_rows(node, held, made, kind, is_iterable=is_iterable)
         node = asked.over(self._looking_in_join(node, by_group=by_group))
         node = self._with_variables(node, windowed=windowed, limited=limited)
         by = tuple(names) if kind in {"row per group", "aggregated and grouped"} else ()
         node = self._had(node, output if limited else None, having, kind, by, values if by_all else ())
+        node = self._instances.ended(node, kind, by, self._shown_kinds)
         return self._shown(node, items, order, streams, windows)
 
     def _looking_in_join(self, node: Node, *, by_group: bool) -> Node:
@@ -298,7 +324,7 @@ class _QueryPlanner:
             return node if having is None else Filter(node, nw.col(ROW).is_in([MARK, EMPTY]) | having)
         had = _is_row() if having is None else having
         node = extended(node, [had.fill_null(False).alias(_PASSES)])
-        shows = {"istream": (NEW,), "rstream": (OLD,), "irstream": (NEW, OLD)}[self._selector]
+        shows = self._shown_kinds
         selection = output.selection
         waits = bool(self._query.order_by) and (selection, kind) != ("last", "un-aggregated")
         node = OutputRate(node, self._ledger.ticks, output.rate, selection, kind, by, values, shows, _PASSES, waits)  # type: ignore[arg-type]
@@ -340,6 +366,7 @@ class _QueryPlanner:
             aliases.add(term.alias)
         sources = [self._source(term) for term in query.streams]
         looking = LookingInJoin(query, [stream for stream, _ in sources])
+        self._instances.refuse_in_join(looking)
         for number, (term, (stream, node)) in enumerate(zip(query.streams, sources, strict=True)):
             if not term.unidirectional and not term.views:
                 raise unsupported(term, "streams of joins without a window", "Write one: #keepall, for instance.")
@@ -348,7 +375,7 @@ class _QueryPlanner:
             rows, looked = looking.rows(number, term, windows)
             made.append(JoinedStream(term, joined_columns(query, stream, number), rows, looked))
         self._in_join = looking
-        node, self._held = join_of(query, made)
+        node, self._held = join_of(query, made, (*self._context.key, *self._context.early))
         # The rows of a batch come one after the other, each with its matches.
         numbers = sorted(range(len(made)), key=lambda number: number not in batches)
         order = tuple((of_stream(PLACE, number), False) for number in numbers)
@@ -363,14 +390,20 @@ class _QueryPlanner:
         node = ledger.arrivals[source.type_name]
         stream = WindowedStream(term.alias, source.type_name, schema, windowed=bool(term.views))
         for each in source.filters:
-            node = self._filtered(node, each, stream, "the filter")
+            if not reads_context(each) and not asks(each):
+                node = self._filtered(node, each, stream, "the filter")
+        node = self._context.within(node, source.type_name)
+        for each in source.filters:
+            if reads_context(each) or asks(each):
+                node = self._filtered(node, each, stream, "the filter")
         return stream, node
 
     def _kept(self, term: q.StreamTerm, stream: WindowedStream, node: Node) -> StreamWindows:
         """The windows of a stream; without any its rows are there for ever."""
         if term.views:
             events, ledger = EventScope([stream]), self._ledger
-            return windowed(node, ledger.ticks, term.views, term.retain, events, deployed=ledger.clock)
+            within = self._context.key
+            return windowed(node, ledger.ticks, term.views, term.retain, events, deployed=ledger.clock, within=within)
         if self._query.where is not None and _waits(self._query.where) and not self._query.joins:
             node = self._filtered(node, self._query.where, stream, "'where'")
         return self._forever(node)
@@ -383,7 +416,7 @@ class _QueryPlanner:
     def _filtered(self, node: Node, condition: e.Expression, stream: WindowedStream, where: str) -> Node:
         """The arrivals for which a condition holds; sub-queries of a filter have not seen them yet."""
         asked = self._subqueries.asked(before=where == "the filter")
-        scope = EventScope([stream], asked=asked, variables=self._variables)
+        scope = EventScope([stream], asked=asked, variables=self._variables, context=self._context)
         value = bind_condition(condition, scope, where).value
         rows = self._variables.beside(node, before=where == "the filter") if reads(condition) else node
         return selected(Filter(asked.over(rows), value), node.schema.names)
@@ -406,7 +439,7 @@ class _QueryPlanner:
     ) -> tuple[list[tuple[str, ...]], dict[e.Expression, Bound]]:
         """(the columns of each level, keys as columns)."""
         if not self._query.group_by:
-            return [()], {}
+            return [self._context.key], {}
         keys: dict[e.Expression, Bound] = {}
         levels = []
         for level in levels_of(self._query.group_by):
@@ -416,7 +449,7 @@ class _QueryPlanner:
                     bound = bind(key, events)
                     keys[key] = Bound(nw.col(aggregates.column(bound, "key")), bound.type)
                 columns.append(str(bare_column(keys[key].value)))
-            levels.append(tuple(columns))
+            levels.append((*self._context.key, *columns))
         if len(levels) > _MOST_LEVELS:
             raise unsupported(self._query.group_by[0], f"more than {_MOST_LEVELS} levels of groups")
         return levels, keys
@@ -497,7 +530,7 @@ class _QueryPlanner:
         return [(key, bind(key.expression, scope)) for key in keys]
 
     def _output(self) -> PlannedOutput | None:
-        if self._query.output is None:
+        if self._query.output is None or self._context.context is not None:
             return None
         return output_rate(self._query.output, since=self._ledger.clock, conditions=self._fires)
 
@@ -522,15 +555,20 @@ class _QueryPlanner:
             for at, (name, _) in enumerate(windows.order if not order else ())
             if name in node.schema.names
         ]
-        node = Project(node, (*columns, *sort, *in_window, nw.col(ROW), nw.col(ORDER)), keep=False)
+        around = [nw.col(name) for name in self._context.key]
+        node = Project(node, (*columns, *sort, *in_window, *around, nw.col(ROW), nw.col(ORDER)), keep=False)
         keys = [RowKey(f"@sort {at}", key.descending) for at, (key, _) in enumerate(order)]
+        if self._context.key and (keys or query.distinct):
+            keys = [RowKey(INSTANCE), *keys]
         keys += [RowKey(f"@place {at}", windows.order[at][1]) for at in range(len(in_window))]
         for key, bound in order:
             if pa.types.is_nested(bound.type):
                 raise unsupported(key, "order by arrays or records")
         limit, offset = self._limit()
         if keys or query.distinct or limit is not None or offset:
-            names = tuple(f"@column {at}" for at in range(len(columns))) if query.distinct else None
+            names = None
+            if query.distinct:
+                names = (*self._context.key, *(f"@column {at}" for at in range(len(columns))))
             node = PerDelivery(node, tuple(keys), names, limit, offset)
         schema = node.schema
         shown = pa.schema([schema.field(f"@column {at}").with_name(name) for at, (name, _) in enumerate(items)])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
@@ -22,6 +22,7 @@ from gpu_ops.epl.binding.scope import BindingScope, BoundStream, StreamScope, is
 from gpu_ops.epl.patterns import EventFilter
 from gpu_ops.epl.placed_error import failure_at, unsupported
 from gpu_ops.epl.planning.aggregates import PlannedAggregates
+from gpu_ops.epl.planning.known_contexts import ContextNames
 from gpu_ops.epl.planning.parts import parts
 from gpu_ops.epl.planning.windows import windowed
 from gpu_ops.plan import aggregates as g
@@ -59,12 +60,14 @@ class Subqueries:
 
     Attributes:
         streams: What their streams are planned over.
+        context: The context of the statement.
         reads: The types of events that they read.
         has_clock: Whether the clock drives one of their windows.
         count: How many there are.
     """
 
     streams: Streams
+    context: ContextNames
     reads: list[str] = field(default_factory=list)
     has_clock: bool = False
     count: int = 0
@@ -169,6 +172,18 @@ class _LookedUp:
         return PairLookup(self.held, rows, self.looked, before, *self.pairs)
 
 
+class _PlainScope(StreamScope):
+    """What names stand for in the filter of a sub-query's stream, and in its windows."""
+
+    def __init__(self, streams: Sequence[BoundStream], context: ContextNames) -> None:
+        super().__init__(streams)
+        self._context = context
+
+    def special(self, node: e.Expression) -> Bound | None:
+        """A property of the context."""
+        return self._context.special(node)
+
+
 class _PairScope(StreamScope):
     """What names stand for in a sub-query: its own properties, and behind them those around it."""
 
@@ -254,12 +269,12 @@ class _SubqueryPlanner:
                 raise unsupported(query, f"{what} of sub-queries")
         shown = [item.expression for item in query.items]
         self._folded = any(_aggregates(each) for each in (*shown, query.having))
+        self._on: list[tuple[str, str]] = []
         self._stream, self._held = self._streamed()
         self._scope = _PairScope(self._stream, around)
         self._folds = PlannedAggregates(self._scope, named=f"{self._name} ")
         self._outer: dict[str, tuple[nw.Expr, e.Expression]] = {}
         self._strange: set[str] = set()
-        self._on: list[tuple[str, str]] = []
         self._equal: dict[str, On] = {}
         self._rest: list[nw.Expr] = []
         self._in_pairs = False
@@ -279,12 +294,14 @@ class _SubqueryPlanner:
             raise unknown(
                 source, f"There is no type of events {source.type_name!r}.", source.type_name, known, known, "Known"
             )
-        plain = StreamScope([BoundStream(term.alias, source.type_name, schema)])
+        plain = _PlainScope([BoundStream(term.alias, source.type_name, schema)], self._of.context)
         node = streams.arrivals[source.type_name]
+        node, key = self._of.context.within(node, source.type_name), self._of.context.key
         for each in source.filters:
             node = Filter(node, bind_condition(each, plain, "the filter").value)
         if term.views:
-            rows = windowed(node, streams.ticks, term.views, term.retain, plain, deployed=streams.clock).memberships
+            windows = windowed(node, streams.ticks, term.views, term.retain, plain, deployed=streams.clock, within=key)
+            rows = windows.memberships
             self._of.has_clock = self._of.has_clock or DUE in rows.schema.names
         elif self._folded:
             rows = DataWindow(node, FirstSpan(MAX_TIME - MIN_TIME + TICK, MIN_TIME))
@@ -298,6 +315,8 @@ class _SubqueryPlanner:
             self._of.reads.append(source.type_name)
         columns = {name: f"@{self._name} {name}" for name in schema.names}
         own = [nw.col(name).alias(to) for name, to in columns.items()]
+        own += [nw.col(name).alias(f"@{self._name} {name}") for name in key]
+        self._on += [(name, f"@{self._name} {name}") for name in key]
         held = Project(rows, (*own, nw.col(PLACE)), keep=False)
         return BoundStream(term.alias, source.type_name, schema, columns), held
 

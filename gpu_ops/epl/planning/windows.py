@@ -70,6 +70,7 @@ def windowed(
     scope: BindingScope,
     *,
     deployed: int = 0,
+    within: tuple[str, ...] = (),
 ) -> StreamWindows:
     """The data windows behind a stream's `#`.
 
@@ -80,13 +81,14 @@ def windowed(
         retain: ``"union"``, or an intersection.
         scope: What names stand for in expressions of the stream's events.
         deployed: What the clock showed when the statement was deployed, in ticks.
+        within: Columns of whose values each combination has windows of its own.
 
     Raises:
         PlacedError: There is no such view, or not with these arguments.
     """
     stream = _WindowPlanner(arrivals, ticks, scope, deployed)
     rest = list(views)
-    groups: tuple[str, ...] = ()
+    groups = within
     while rest and _name(rest[0]) == "groupwin":
         groups += stream.groups(rest.pop(0))
     for view in rest:

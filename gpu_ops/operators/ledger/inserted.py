@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from gpu_ops.core.time import MAX_TIME, TICK, TIME_TYPE
-from gpu_ops.core.turns import CLOCK, LEVEL, ORDER, PLACE, ROW, TURN
+from gpu_ops.core.turns import CLOCK, LEVEL, ORDER, PLACE, ROW, STEP, TURN
 from gpu_ops.devices import Device
 from gpu_ops.errors import PlanError
 from gpu_ops.operators.deliveries.rows import kinds_of, numbered, numbers_of
@@ -69,13 +69,13 @@ class InsertedOperator(OnTicks, nodes=(Inserted,)):
             frame = None if frame is None else columns.take(frame, order)
         turn = place // TURN
         number = numbered(turn, device=self._device)
-        if int(number.max()) * 2 >= LEVEL:
+        if int(number.max()) * STEP >= LEVEL:
             raise PlanError(
-                f"One turn inserts more than {LEVEL // 2:,} events into {self._node.name!r}.",
+                f"One turn inserts more than {LEVEL // STEP:,} events into {self._node.name!r}.",
                 remedy="Make windows smaller.",
             )
         clock = self._clocks.at(turn * TURN)
-        place = turn * TURN + self._node.level * LEVEL + number * 2
+        place = turn * TURN + self._node.level * LEVEL + number * STEP
         own = columns.build({CLOCK: (clock, None, TIME_TYPE), PLACE: (place, None, pa.int64())})
         return Events(place, TICK, own if frame is None else columns.beside(frame, own))
 

@@ -35,6 +35,10 @@ class WaitingPoints:
     def __len__(self) -> int:
         return sum(map(len, self._held))
 
+    def hold(self, events: Events) -> None:
+        """More of them wait."""
+        self._held.append(events)
+
     def before(self, limit: int, events: Sequence[Events]) -> Events | None:
         """Those before a place, of those that waited and of new ones; the others wait."""
         whole = concat([*self._held, *(Events(each.start, TICK, each.frame) for each in events)], self._device)

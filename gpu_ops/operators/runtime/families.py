@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gpu_ops.operators.contexts.instances
+import gpu_ops.operators.contexts.within
 import gpu_ops.operators.deliveries.deliveries
 import gpu_ops.operators.deliveries.lookups
 import gpu_ops.operators.deliveries.output_rate

@@ -1,0 +1,167 @@
+"""What deliveries become within instances: rows of those that last, their content, and what is output at their ends."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import narwhals as nw
+
+from gpu_ops.core.turns import ASK, CLOCK, INSTANCE, NEW
+from gpu_ops.epl import queries as q
+from gpu_ops.epl import statements as s
+from gpu_ops.epl.binding.scope import unknown
+from gpu_ops.epl.placed_error import failure_at, unsupported
+from gpu_ops.epl.planning.known_contexts import ContextNames, KnownContext
+from gpu_ops.epl.planning.looking_in_joins import LookingInJoin
+from gpu_ops.epl.planning.planned import Ledger
+from gpu_ops.plan.contexts import EndOutput, InstanceAsks, InstanceContent, OfInstances
+from gpu_ops.plan.deliveries import Delivered
+from gpu_ops.plan.joins import Union, cast_to
+from gpu_ops.plan.lookups import Looked, Lookup
+from gpu_ops.plan.nodes import Filter, Node, Project
+from gpu_ops.plan.rates import Kind
+
+
+def context_of(statement: s.Statement, ledger: Ledger) -> KnownContext | None:
+    """The context of a statement; None if it is in none.
+
+    Raises:
+        PlacedError: There is no such context.
+    """
+    if not statement.context:
+        return None
+    found = ledger.contexts.get(statement.context)
+    if found is None:
+        known = list(ledger.contexts)
+        name = statement.context
+        raise unknown(statement, f"There is no context {name!r}.", name, known, known, "Known")
+    return found
+
+
+class InstancePlan:
+    """The part of a query's plan that its context asks for.
+
+    Args:
+        names: The context, and its properties that the query reads.
+        ledger: What the query is planned over.
+        query: The query.
+
+    Raises:
+        PlacedError: gpu_ops does not have it within contexts.
+    """
+
+    def __init__(self, names: ContextNames, ledger: Ledger, query: q.Query) -> None:
+        self._names, self._ledger, self._query = names, ledger, query
+        output = query.output
+        if names.context is None:
+            return
+        types = [each.source for each in query.streams]
+        keyed = [level for level in names.context.levels if level.entering]
+        for level in keyed:
+            if not any(getattr(each, "type_name", "") in level.entering for each in types):
+                said = f"The context {level.called!r} is of the events {', '.join(level.entering)}"
+                hint = "Read one of them, or name this type in the context too."
+                raise failure_at(query.stream, f"{said}, and the statement reads none of them.", hint)
+        for what, there in (
+            ("unidirectional joins within contexts", any(each.unidirectional for each in query.streams)),
+            ("limits within contexts", query.limit is not None),
+            ("output rates within contexts", output is not None and (output.rate or output.after)),
+            ("output first when terminated", output is not None and output.selection == "first"),
+        ):
+            if there:
+                raise unsupported(query if output is None else output, what)
+        if output is not None and output.terminated is not None:
+            if output.terminated.condition is not None:
+                raise unsupported(output.terminated, "conditions of output when terminated")
+            if output.terminated.assignments:
+                raise unsupported(output.terminated, "output … then set")
+
+    def refuse_in_join(self, looking: LookingInJoin) -> None:
+        """Refuse joins that there are not within contexts."""
+        query = self._query
+        if self._names.context is None:
+            return
+        if looking.first is not None:
+            raise unsupported(looking.first, f"{looking.first.name} of joins within contexts")
+        if len(query.joins) > 1 and any(join.kind in {"left", "right", "full"} for join in query.joins):
+            raise unsupported(query.joins[0], "outer joins of three streams within contexts")
+
+    @property
+    def at_ends(self) -> str:
+        """Which rows are output where an instance ends: ``"snapshot"``, ``"all"`` or ``"last"``; nothing for none."""
+        output = self._query.output
+        if self._names.context is None or output is None or output.terminated is None:
+            return ""
+        return output.selection or "all"
+
+    def delivers(self, kind: Kind, *, content: bool) -> tuple[bool, bool, Node]:
+        """What deliveries give: (new rows, the content where it is asked for, what they take for ticks)."""
+        ticks = self._ledger.ticks
+        context = self._names.context
+        if context is None:
+            return True, content, ticks
+        if kind == "row for all":
+            return self.at_ends not in {"snapshot", "last"}, False, ticks
+        if self.at_ends != "snapshot":
+            return True, content, ticks
+        ends = Filter(InstanceAsks(context.leaf, ticks, at_ends=True, at_asks=False), nw.lit(value=True))
+        asks = Project(ends, (nw.col(CLOCK), nw.lit(value=True).alias(ASK)), keep=False)
+        return False, True, Union((ticks, asks))
+
+    def of_rows(
+        self, node: Node, rows: Node, aggregates: Sequence[Delivered], kind: Kind, *, is_iterable: bool
+    ) -> Node:
+        """Deliveries of the instances that last.
+
+        Args:
+            node: The deliveries.
+            rows: The rows in the windows, with the columns that aggregates read.
+            aggregates: The aggregates.
+            kind: The kind of query.
+            is_iterable: Whether content may be asked for.
+        """
+        context = self._names.context
+        if context is None:
+            return node
+        late = [name for name in self._names.columns if name in context.ending or name not in node.schema.names]
+        if kind != "row for all":
+            if self.at_ends == "snapshot":
+                return InstanceContent(node, context.leaf, tuple(late))
+            return OfInstances(node, context.leaf, tuple(late))
+        ends = self.at_ends in {"snapshot", "last"}
+        parts = [] if ends else [OfInstances(node, context.leaf, tuple(late))]
+        if ends or is_iterable:
+            asks = InstanceAsks(context.leaf, self._ledger.ticks, at_ends=ends, at_asks=is_iterable)
+            found = self._looked(asks, rows, aggregates)
+            schema = node.schema
+            known = {name: name for name in found.schema.names if name in schema.names}
+            held = OfInstances(cast_to(found, schema, known, ()), context.leaf, tuple(late), ending=ends)
+            parts.append(held)
+        return parts[0] if len(parts) == 1 else Union(tuple(parts))
+
+    def _looked(self, asks: Node, rows: Node, aggregates: Sequence[Delivered]) -> Node:
+        """What aggregates are where content is asked for."""
+        for each in aggregates:
+            if each.life not in {"alive", "ever"} or (each.life == "ever" and self._query.stream.views):
+                raise unsupported(self._query, "aggregates of all that ever came or left, within contexts")
+        on = ((INSTANCE, INSTANCE),)
+        return Lookup(rows, asks, tuple(Looked(each.aggregate, on) for each in aggregates))
+
+    def ended(self, node: Node, kind: Kind, groups: Sequence[str], shows: Sequence[int]) -> Node:
+        """What is output where instances end, of all that would have been delivered until then."""
+        context = self._names.context
+        if context is None or self.at_ends not in {"all", "last"}:
+            return node
+        if kind == "row for all" and self.at_ends == "last":
+            if len(shows) > 1 or shows[0] != NEW:
+                raise unsupported(self._query, "old rows of output last when terminated")
+            return node
+        last = self.at_ends == "last" or kind == "row per group"
+        if kind == "row for all":
+            raise unsupported(self._query, "output all when terminated of one row for all")
+        if last and kind == "row per group" and self._query.having is not None:
+            raise unsupported(self._query, "'having' beside output when terminated of groups")
+        by = tuple(groups) if kind in {"row per group", "aggregated and grouped"} else ()
+        late = tuple(name for name in self._names.columns if name in context.ending)
+        first_old = kind == "row per group"
+        return EndOutput(node, context.leaf, late, by=by, last=last, first_old=first_old, shows=tuple(shows))

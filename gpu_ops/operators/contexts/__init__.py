@@ -1,0 +1,1 @@
+"""Contexts: where instances start and end, and what is within them."""

@@ -1,0 +1,379 @@
+"""Contexts: instances that start and end, and rows within them (Esper: context partitions).
+
+An instance is known by two points: where it starts, and where it ends. An event is within it from the place where it
+starts on, which is that of the event that starts it, and before the place where it ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import ClassVar, TypeAlias
+
+import narwhals as nw
+import pyarrow as pa
+
+from gpu_ops.core.time import TICK, TIME_TYPE
+from gpu_ops.core.turns import ASK, CLOCK, ENDED, INSTANCE, NEW, OLD, ORDER, PLACE, ROW
+from gpu_ops.errors import ColumnError, PlanError
+from gpu_ops.plan.clock_windows import ClockSpan
+from gpu_ops.plan.crontab_times import CrontabTimes
+from gpu_ops.plan.expressions import check_boolean, column_names
+from gpu_ops.plan.joins import On
+from gpu_ops.plan.nodes import Computed, Node, selected
+
+
+@dataclass(frozen=True)
+class AtOnce:
+    """A span of no time: what waits for it happens at the next tick, and first where the context begins."""
+
+    def __str__(self) -> str:
+        return "0s"
+
+
+Timing: TypeAlias = ClockSpan | CrontabTimes | AtOnce
+"""When the clock starts an instance: so long after the one before has ended, or at the times of a crontab."""
+
+
+class _OverInstances(Node):
+    """What nodes over points on turns have in common."""
+
+    duration: ClassVar[int | None] = TICK
+    stateless = False
+    gathers = True
+    collects = True
+
+    @property
+    def together(self) -> tuple[str, ...]:
+        return ()
+
+    time_rule = "the oldest CTI of all inputs leaves"
+
+
+@dataclass(frozen=True, eq=False)
+class Instances(_OverInstances):
+    """The instances of a context: a point where each starts, and one where it ends, which say so in `ENDED`.
+
+    Attributes:
+        called: The name of the context, which its columns have.
+        ticks: The ticks. The first one is where the context begins.
+        starts: Points at which an instance may start, on turns: it has their columns. None if only the clock does.
+        ends_at: Points at which an instance may end, behind the one at which it has started. None for no such points.
+        outer: Points of the instances that these are within, with their numbers in the column `outer_number`: these end
+            with theirs. None if they are within none.
+        outer_number: The name of that column.
+        outer_since: The name of their column with the time at which they started.
+        keys: Columns of which each combination of values has at most one instance at a time: what may start one while
+            there is one starts none. Null is a value. None if each start makes an instance.
+        keyed: Those of them that ends have too: they end the instance with the same values alone.
+        on: Pairs (column of starts, column of ends) that are equal, where an end ends an instance. Null equals nothing.
+        condition: What else holds then, over the columns of both.
+        begins: When the clock starts an instance; with keys when none is there.
+        lasts: When the clock ends one.
+        now: Whether an instance starts where the context begins, or where one of `outer` starts.
+        preset: How many start there instead, which have the numbers from 0 on in a column.
+        number: The name of that column.
+        shows: The columns of ends that instances have where they end.
+    """
+
+    called: str
+    ticks: Node
+    starts: Node | None = None
+    ends_at: Node | None = None
+    outer: Node | None = None
+    outer_number: str = ""
+    outer_since: str = ""
+    keys: tuple[str, ...] | None = ()
+    keyed: tuple[str, ...] = ()
+    on: On = ()
+    condition: nw.Expr | None = None
+    begins: Timing | None = None
+    lasts: ClockSpan | CrontabTimes | None = None
+    now: bool = False
+    preset: int = 0
+    number: str = ""
+    shows: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.begins is not None and (self.outer is not None or self.keys):
+            raise PlanError("What the clock starts has no keys, and is within nothing.", remedy="Start it by events.")
+        if self.condition is not None:
+            check_boolean(self.met, self.condition, where="the condition of an end")
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return (self.ticks, *(each for each in (self.starts, self.ends_at, self.outer) if each is not None))
+
+    @property
+    def sides(self) -> tuple[str, ...]:
+        """What its inputs are called."""
+        named = {"starts": self.starts, "ends": self.ends_at, "outer": self.outer}
+        return ("ticks", *(name for name, each in named.items() if each is not None))
+
+    def over(self, *inputs: Node) -> Node:
+        given = dict(zip(self.sides, inputs, strict=True))
+        return replace(
+            self,
+            ticks=given["ticks"],
+            starts=given.get("starts"),
+            ends_at=given.get("ends"),
+            outer=given.get("outer"),
+        )
+
+    @property
+    def since(self) -> str:
+        """The column with the time at which an instance started."""
+        return f"@{self.called} starts"
+
+    @property
+    def until(self) -> str:
+        """The column with the time at which the clock ends it; null if it does not."""
+        return f"@{self.called} ends"
+
+    @cached_property
+    def started(self) -> pa.Schema:
+        """The columns that an instance has of what started it."""
+        fields: list[pa.Field] = []
+        if self.starts is not None:
+            fields = [each for each in self.starts.schema if each.name not in {CLOCK, PLACE}]
+        elif self.outer is not None:
+            fields = [each for each in self.outer.schema if each.name != ENDED]
+        if self.preset and self.number not in [each.name for each in fields]:
+            fields.append(pa.field(self.number, pa.int32()))
+        return pa.schema([each.with_nullable(True) for each in fields])
+
+    @cached_property
+    def met(self) -> pa.Schema:
+        """The columns of an instance and of an end that it meets."""
+        ends = [] if self.ends_at is None else list(self.ends_at.schema)
+        return pa.schema([*self.started, *(each for each in ends if each.name not in self.started.names)])
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        shown = [] if self.ends_at is None else [self.ends_at.schema.field(name) for name in self.shows]
+        return pa.schema(
+            [
+                pa.field(INSTANCE, pa.int64(), nullable=False),
+                *self.started,
+                pa.field(self.since, TIME_TYPE),
+                pa.field(self.until, TIME_TYPE),
+                *(each.with_nullable(True) for each in shown),
+                pa.field(ENDED, pa.bool_(), nullable=False),
+            ]
+        )
+
+    @property
+    def computed(self) -> tuple[Computed, ...]:
+        return () if self.condition is None else ((self.condition, self.met),)
+
+    def needs(self, wanted: Sequence[str]) -> Sequence[tuple[str, ...]]:
+        return [(CLOCK, ASK), *(tuple(each.schema.names) for each in self.inputs[1:])]
+
+    def describe(self) -> str:
+        by = f" by {', '.join(self.keys)}" if self.keys else ""
+        at_most = "" if self.keys is None else f" one at a time{by}"
+        on = ", ".join(f"{mine}={other}" for mine, other in self.on)
+        parts = [
+            f"Instances of {self.called}{at_most}",
+            f"{self.preset} from the beginning" if self.preset else "one from the beginning" if self.now else "",
+            "" if self.begins is None else f"begins {self.begins}",
+            "" if self.lasts is None else f"lasts {self.lasts}",
+            f"ends on {on}" if on else "",
+            "" if self.condition is None else f"where {self.condition!r}",
+        ]
+        return ", ".join(each for each in parts if each)
+
+
+@dataclass(frozen=True, eq=False)
+class Within(_OverInstances):
+    """Events with the instances that they are within: a row for each of them, at the event's place.
+
+    The row's ``@place`` is a number of its own, between those of the events of other turns and levels.
+
+    Attributes:
+        rows: The events, on turns.
+        instances: The points of instances.
+        on: Pairs (column of events, column of instances) that are equal; null equals null.
+        carries: The columns of instances that rows get.
+        number: The column with the number of an instance.
+    """
+
+    rows: Node
+    instances: Node
+    on: On = ()
+    carries: tuple[str, ...] = ()
+    number: str = INSTANCE
+
+    def __post_init__(self) -> None:
+        for mine, other in self.on:
+            one, two = self.rows.schema.field(mine).type, self.instances.schema.field(other).type
+            if one != two:
+                raise ColumnError(f"The key is of {two}, and {mine!r} is of {one}.", column=other, remedy="Cast one.")
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return self.rows, self.instances
+
+    def over(self, *inputs: Node) -> Node:
+        rows, instances = inputs
+        return replace(self, rows=rows, instances=instances)
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        carried = [self.instances.schema.field(name) for name in self.carries]
+        return pa.schema([*self.rows.schema, pa.field(self.number, pa.int64(), nullable=False), *carried])
+
+    @property
+    def read(self) -> tuple[str, ...]:
+        """The columns of instances that it reads."""
+        return tuple(dict.fromkeys((self.number, *(other for _, other in self.on), *self.carries, ENDED)))
+
+    def needs(self, wanted: Sequence[str]) -> Sequence[tuple[str, ...]]:
+        mine = {*wanted, PLACE, *(name for name, _ in self.on)}
+        return [tuple(name for name in self.rows.schema.names if name in mine), self.read]
+
+    def lighter(self, wanted: Collection[str]) -> Node:
+        made = replace(self, carries=tuple(name for name in self.carries if name in wanted))
+        (mine, _) = made.needs([name for name in self.rows.schema.names if name in wanted])
+        return replace(made, rows=selected(self.rows, mine))
+
+    def describe(self) -> str:
+        on = ", ".join(f"{mine}={other}" for mine, other in self.on)
+        return f"Within instances{f' on {on}' if on else ''}"
+
+
+@dataclass(frozen=True, eq=False)
+class OfInstances(_OverInstances):
+    """Rows of instances while these last, with more of their columns; rows of those that have ended are gone.
+
+    Attributes:
+        rows: Points at places, with the number of an instance.
+        instances: The points of instances.
+        carries: The columns of instances that rows get.
+        ending: Whether rows of an instance stay at the place where it ends: they are what is output there.
+    """
+
+    rows: Node
+    instances: Node
+    carries: tuple[str, ...] = ()
+    ending: bool = False
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return self.rows, self.instances
+
+    def over(self, *inputs: Node) -> Node:
+        rows, instances = inputs
+        return replace(self, rows=rows, instances=instances)
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        carried = [self.instances.schema.field(name).with_nullable(True) for name in self.carries]
+        return pa.schema([*(each for each in self.rows.schema if each.name not in self.carries), *carried])
+
+    def needs(self, wanted: Sequence[str]) -> Sequence[tuple[str, ...]]:
+        own = tuple(name for name in self.rows.schema.names if name not in self.carries and name in {*wanted, *_ROWS})
+        return [own, (INSTANCE, *self.carries, ENDED)]
+
+    def lighter(self, wanted: Collection[str]) -> Node:
+        return replace(self, carries=tuple(name for name in self.carries if name in wanted))
+
+    def describe(self) -> str:
+        return f"OfInstances {'where these end ' * self.ending}{', '.join(self.carries)}".rstrip()
+
+
+_ROWS = (INSTANCE, ROW, ORDER)
+
+
+@dataclass(frozen=True, eq=False)
+class InstanceContent(OfInstances):
+    """The content of instances, as an iterator shows it, and as what is output where they end.
+
+    At such a place rows of the content of the instance that ends are new ones, and those of others are gone; where it
+    has none there is an empty delivery. Other rows are as in `OfInstances`.
+    """
+
+    def describe(self) -> str:
+        return f"InstanceContent {', '.join(self.carries)}".rstrip()
+
+
+@dataclass(frozen=True, eq=False)
+class EndOutput(OfInstances):
+    """Rows held back until their instance ends, where they are output (Esper: output when terminated).
+
+    Where an instance has no rows to show, there is an empty delivery. Rows of the content pass.
+
+    Attributes:
+        by: Columns of whose values each combination has last rows.
+        last: Whether the last new row and the last old row are output; else all.
+        first_old: Whether with `last` it is the first old row.
+        shows: Which kinds of rows are output.
+    """
+
+    by: tuple[str, ...] = ()
+    last: bool = False
+    first_old: bool = False
+    shows: tuple[int, ...] = (NEW,)
+
+    def needs(self, wanted: Sequence[str]) -> Sequence[tuple[str, ...]]:
+        rows, instances = super().needs((*wanted, *self.by))
+        return [rows, instances]
+
+    def describe(self) -> str:
+        by = f" of each {', '.join(self.by)}" if self.by else ""
+        shown = " and ".join(word for kind, word in ((NEW, "new"), (OLD, "old")) if kind in self.shows)
+        return f"EndOutput of {'the last' if self.last else 'all'} {shown} rows{by}"
+
+
+@dataclass(frozen=True, eq=False)
+class InstanceAsks(_OverInstances):
+    """Where the content of instances is asked for, as points with their numbers.
+
+    Attributes:
+        instances: The points of instances.
+        ticks: The ticks.
+        at_ends: Whether it is asked where an instance ends: as what is output there (`ROW` is `NEW`).
+        at_asks: Whether it is where a tick asks: for each instance that lasts (`ROW` is `HELD`).
+    """
+
+    instances: Node
+    ticks: Node
+    at_ends: bool = False
+    at_asks: bool = True
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return self.instances, self.ticks
+
+    def over(self, *inputs: Node) -> Node:
+        instances, ticks = inputs
+        return replace(self, instances=instances, ticks=ticks)
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        return pa.schema(
+            [
+                pa.field(INSTANCE, pa.int64(), nullable=False),
+                pa.field(CLOCK, TIME_TYPE),
+                pa.field(PLACE, pa.int64(), nullable=False),
+                pa.field(ROW, pa.int8(), nullable=False),
+                pa.field(ORDER, pa.int64(), nullable=False),
+            ]
+        )
+
+    def needs(self, wanted: Sequence[str]) -> Sequence[tuple[str, ...]]:
+        return [(INSTANCE, ENDED), (CLOCK, ASK)]
+
+    def describe(self) -> str:
+        where = " and ".join(word for word, there in (("ends", self.at_ends), ("asks", self.at_asks)) if there)
+        return f"InstanceAsks at {where}"
+
+
+def condition_columns(node: Instances) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """(the columns of instances that the condition of their ends reads, those of ends)."""
+    if node.condition is None or node.ends_at is None:
+        return (), ()
+    read = column_names(node.condition, node.met.names)
+    mine = tuple(name for name in read if name in node.started.names)
+    return mine, tuple(name for name in read if name not in mine)
