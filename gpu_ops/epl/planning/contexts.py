@@ -221,10 +221,7 @@ class _LevelPlanner:
 
     def _key(self, node: e.Expression, stream: BoundStream) -> Bound:
         """A key of instances."""
-        bound = bind(node, StreamScope([stream]))
-        if pa.types.is_nested(bound.type):
-            raise unsupported(node, "contexts by arrays or records")
-        return bound
+        return bind(node, StreamScope([stream]))
 
     def _category(self, kind: s.CategoryContext) -> None:
         stream, _ = self._arrivals(kind.events)

@@ -151,7 +151,7 @@ class WithinOperator(_WithInstances, nodes=(Within,)):
         level = place // LEVEL
         count = numbered(level, device=self._device)
         same = level == self._level
-        count = count + same * self._count
+        count = np.where(same, count + self._count, count)
         if int(count.max()) * STEP >= LEVEL:
             raise PlanError(
                 f"In one turn more than {LEVEL // STEP:,} pairs of an event and an instance come.",

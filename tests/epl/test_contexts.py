@@ -1,0 +1,185 @@
+"""Statements in contexts: when instances start and end, and what is within them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from gpu_ops import epl
+from gpu_ops.errors import TextError
+from tests.support.epl_on_runtime import rows_of
+
+_TYPES = {
+    "Login": {"user": "string", "n": "int"},
+    "Logout": {"user": "string"},
+    "Click": {"user": "string", "v": "int"},
+}
+_SESSIONS = "create context Session initiated by Login as l terminated by Logout(user = l.user);"
+
+
+def _runtime(text: str, device: str = "cpu") -> epl.Runtime:
+    runtime = epl.Runtime(_TYPES, start=0, device=device)
+    runtime.deploy(text)
+    return runtime
+
+
+def _new(deliveries: Any) -> list[Any]:
+    """The new rows of each delivery."""
+    return [rows_of(each.new) for each in deliveries]
+
+
+def _click(runtime: epl.Runtime, user: str, v: int) -> list[Any]:
+    return _new(runtime.send("Click", {"user": user, "v": v}))
+
+
+@pytest.mark.parametrize("device", ["cpu", "array"])
+def test_a_key_has_an_instance(device: str) -> None:
+    """a: 1 . 3      b: . 2 .      each user has a sum of its own; instances are numbered as they start."""
+    runtime = _runtime(
+        """
+        create context ByUser partition by user from Click;
+        context ByUser select context.id as id, context.key1 as user, sum(v) as s from Click;
+        """,
+        device,
+    )
+    assert _click(runtime, "a", 1) == [[{"id": 0, "user": "a", "s": 1}]]
+    assert _click(runtime, "b", 2) == [[{"id": 1, "user": "b", "s": 2}]]
+    assert _click(runtime, "a", 3) == [[{"id": 0, "user": "a", "s": 4}]]
+    assert rows_of(runtime.rows("statement 1")) == [{"id": 0, "user": "a", "s": 4}, {"id": 1, "user": "b", "s": 2}]
+
+
+@pytest.mark.parametrize("device", ["cpu", "array"])
+def test_sessions_from_login_to_logout(device: str) -> None:
+    """Login a, click, login a again, click (two sessions see it), logout a (both end), click (none sees it)."""
+    runtime = _runtime(
+        _SESSIONS
+        + """
+        @name('each') context Session select context.id as id, sum(v) as s from Click(user = context.l.user);
+        @name('end') context Session select context.l.n as n, count(*) as c, sum(v) as s
+        from Click(user = context.l.user) output snapshot when terminated;
+        """,
+        device,
+    )
+    runtime.send("Login", {"user": "a", "n": 7})
+    assert _click(runtime, "a", 1) == [[{"id": 0, "s": 1}]]
+    assert _click(runtime, "b", 9) == []
+    runtime.send("Login", {"user": "a", "n": 8})
+    assert _click(runtime, "a", 2) == [[{"id": 0, "s": 3}, {"id": 1, "s": 2}]]
+    runtime.send("Login", {"user": "c", "n": 9})
+    assert rows_of(runtime.rows("each")) == [{"id": 0, "s": 3}, {"id": 1, "s": 2}, {"id": 2, "s": None}]
+    ended = _new(runtime.send("Logout", {"user": "a"}))
+    assert ended == [[{"n": 7, "c": 2, "s": 3}, {"n": 8, "c": 1, "s": 2}]]
+    assert _click(runtime, "a", 5) == []
+    assert _new(runtime.send("Logout", {"user": "c"})) == [[{"n": 9, "c": 0, "s": None}]]
+
+
+def test_one_at_a_time_by_the_clock() -> None:
+    """From the first login on for 2 s; what comes at its end is not in it, and a login meanwhile starts nothing."""
+    runtime = _runtime(
+        """
+        create context C start Login as l end after 2 sec;
+        context C select context.startTime as t, context.endTime as u, v from Click;
+        """
+    )
+    runtime.advance(500)
+    runtime.send("Login", {"user": "a", "n": 0})
+    assert _click(runtime, "x", 1) == [[{"t": 500, "u": 2500, "v": 1}]]
+    runtime.advance(2_499)
+    runtime.send("Login", {"user": "a", "n": 0})
+    assert _click(runtime, "x", 2) == [[{"t": 500, "u": 2500, "v": 2}]]
+    runtime.advance(2_500)
+    assert _click(runtime, "x", 3) == []
+
+
+def test_windows_of_each_instance() -> None:
+    """The last two of each user; a session's last clicks are gone with it, and nothing says so."""
+    runtime = _runtime(
+        _SESSIONS
+        + """
+        context Session select irstream v, prior(1, v) as p
+        from Click(user = context.l.user)#time(10 sec)#length(1);
+        """
+    )
+    runtime.send("Login", [{"user": "a", "n": 0}, {"user": "b", "n": 0}])
+    assert _click(runtime, "a", 1) == [[{"v": 1, "p": None}]]
+    assert _click(runtime, "b", 2) == [[{"v": 2, "p": None}]]
+    (delivery,) = runtime.send("Click", {"user": "a", "v": 3})
+    assert (rows_of(delivery.new), rows_of(delivery.old)) == ([{"v": 3, "p": 1}], [{"v": 1, "p": None}])
+    assert not runtime.send("Logout", {"user": "a"})
+    (delivery,) = runtime.advance(10_000)
+    assert (rows_of(delivery.new), rows_of(delivery.old)) == (None, [{"v": 2, "p": None}])
+
+
+def test_categories_and_nested_contexts() -> None:
+    """A click may be of several categories; within each, users have instances of their own."""
+    runtime = _runtime(
+        """
+        create context C
+        context Size group v < 10 as small, group v > 5 as large from Click,
+        context User partition by user from Click;
+        context C select context.Size.label as size, context.User.key1 as user, count(*) as c from Click;
+        """
+    )
+    assert _click(runtime, "a", 7) == [[{"size": "small", "user": "a", "c": 1}, {"size": "large", "user": "a", "c": 1}]]
+    assert _click(runtime, "b", 70) == [[{"size": "large", "user": "b", "c": 1}]]
+    assert _click(runtime, "a", 70) == [[{"size": "large", "user": "a", "c": 2}]]
+
+
+def test_a_later_statement_joins_the_instances_that_are_there() -> None:
+    """It sees the sessions that began before it; when the last statement has gone, the context begins anew."""
+    runtime = _runtime(_SESSIONS + "@name('one') context Session select context.id as id, v from Click;")
+    runtime.send("Login", [{"user": "a", "n": 0}, {"user": "b", "n": 0}])
+    runtime.send("Logout", {"user": "a"})
+    runtime.deploy("@name('two') context Session select context.id as id, count(*) as c from Click;")
+    assert _click(runtime, "x", 3) == [[{"id": 1, "v": 3}], [{"id": 1, "c": 1}]]
+    runtime.undeploy("one")
+    runtime.undeploy("two")
+    runtime.deploy("context Session select context.id as id, v from Click;")
+    assert _click(runtime, "x", 3) == []
+    runtime.send("Login", {"user": "c", "n": 0})
+    assert _click(runtime, "x", 4) == [[{"id": 0, "v": 4}]]
+
+
+def test_instances_go_on_behind_a_checkpoint(tmp_path: Path) -> None:
+    """A runtime that is restored on another device knows the sessions, and numbers the next one behind them."""
+    runtime = _runtime(_SESSIONS + "context Session select context.id as id, sum(v) as s from Click#length(2);")
+    runtime.send("Login", {"user": "a", "n": 0})
+    _click(runtime, "x", 1)
+    runtime.checkpoint(tmp_path / "kept")
+    again = epl.Runtime.restore(tmp_path / "kept", device="array")
+    for each in (runtime, again):
+        each.send("Login", {"user": "b", "n": 0})
+        assert _click(each, "x", 2) == [[{"id": 0, "s": 3}, {"id": 1, "s": 2}]]
+        each.send("Logout", {"user": "a"})
+        assert _click(each, "x", 3) == [[{"id": 1, "s": 5}]]
+
+
+def test_over_data_at_rest() -> None:
+    """The same over tables: 2 s from each login."""
+    clicks = pa.table({"seq": [1, 3, 5], "at": [0, 1_500, 9_000], "user": ["a", "b", "c"], "v": [1, 2, 4]})
+    logins = pa.table({"seq": [2], "at": [1_000], "user": ["a"]})
+    text = """
+        create context C initiated by Login as l terminated after 2 sec;
+        context C select context.l.user as user, sum(v) as s from Click output last when terminated;
+    """
+    answer = epl.query(text, Click=clicks, Login=logins, order="seq", time="at").collect()
+    assert answer.select(["turn", "user", "s"]).to_pylist() == [{"turn": 6, "user": "a", "s": 2}]
+
+
+@pytest.mark.parametrize(
+    ("text", "construct"),
+    [
+        ("create context C initiated by pattern [every Login] terminated after 1 sec", "contexts by patterns"),
+        ("create context C coalesce by hash_code(user) from Click granularity 4", "contexts by hash"),
+        (_SESSIONS + "context Session select v from Click limit 1", "limits within contexts"),
+        (_SESSIONS + "context Session select v from Click output every 2 events", "output rates within contexts"),
+        (_SESSIONS + "context Session create variable int x", "variables of contexts"),
+    ],
+)
+def test_what_there_is_not_is_refused_by_name(text: str, construct: str) -> None:
+    with pytest.raises(TextError) as caught:
+        _runtime(text)
+    assert caught.value.construct == construct
