@@ -1,17 +1,19 @@
-"""Unnest: lists of structs become rows; repeat: an event becomes several."""
+"""Unnest: lists of structs become rows; an element of a list; repeat: an event becomes several."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from gpu_ops.devices import Device
 from gpu_ops.operators.events import Events
 from gpu_ops.operators.operator import BatchInput, EachPiece
 from gpu_ops.operators.sizes import expanded
-from gpu_ops.plan.unnest import Repeat, Unnest
+from gpu_ops.plan.unnest import ElementOf, Repeat, Unnest
 
 
 class Several(EachPiece, family=True):
@@ -45,9 +47,7 @@ class Unnested(Several, nodes=(Unnest,)):
     def each(self, events: Events) -> Events:
         """The events that each event becomes."""
         node, columns = self._node, self._device.columns
-        alone = pa.schema([node.input.schema.field(node.column)])
-        lists = columns.to_arrow(columns.select(events.frame, [node.column]), alone).column(0).combine_chunks()
-        counts = pc.list_value_length(lists).fill_null(0).cast(pa.int64()).to_numpy()
+        lists, counts = _lists(events, node.input.schema.field(node.column), self._device)
         source = columns.array(np.repeat(np.arange(len(counts)), counts))
         rows = lists.flatten()
         frame = columns.from_arrow(pa.Table.from_arrays(rows.flatten(), schema=node.rows))
@@ -55,3 +55,29 @@ class Unnested(Several, nodes=(Unnest,)):
         if kept:
             frame = columns.beside(columns.take(columns.select(events.frame, kept), source), frame)
         return events.repeated(source, frame, self._device)
+
+
+class Elements(EachPiece, nodes=(ElementOf,)):
+    """Each event with an element of its list."""
+
+    def each(self, events: Events) -> Events:
+        """The same events with one more column."""
+        node, columns = self._node, self._device.columns
+        lists, counts = _lists(events, node.input.schema.field(node.column), self._device)
+        values, valid = columns.values(events.frame, node.place)
+        places = columns.host(values)
+        there = (places >= 0) & (places < counts)
+        if valid is not None:
+            there &= columns.host(valid)
+        at = np.cumsum(counts) - counts + np.where(there, places, 0)
+        found = lists.flatten().take(pa.array(at, mask=~there))
+        one = columns.from_arrow(pa.table({node.name: found}))
+        return Events(events.start, events.end, columns.beside(events.frame, one))
+
+
+def _lists(events: Events, field: pa.Field, device: Device) -> tuple[pa.Array, Any]:
+    """(the lists of a column, how long each is)."""
+    columns = device.columns
+    table = columns.to_arrow(columns.select(events.frame, [field.name]), pa.schema([field]))
+    lists = table.column(0).combine_chunks()
+    return lists, pc.list_value_length(lists).fill_null(0).cast(pa.int64()).to_numpy()

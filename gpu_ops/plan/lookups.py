@@ -119,6 +119,28 @@ class Lookup(Node):
         return f"Lookup {'before ' * self.before}{', '.join(map(str, self.looked))}"
 
 
+@dataclass(frozen=True)
+class PairGroups:
+    """Groups of the pairs of a row that asks (Esper: sub-queries with `group by`).
+
+    Attributes:
+        keys: The columns of pairs by which they are grouped.
+        aggregates: The aggregates of each group, over plain columns of pairs.
+        condition: What holds for a group that counts (`having`), over the keys, the aggregates and the columns of the
+            row that asks; None for nothing.
+        columns: Further columns of groups, over the same.
+    """
+
+    keys: tuple[str, ...]
+    aggregates: tuple[Aggregate, ...]
+    condition: nw.Expr | None = None
+    columns: tuple[nw.Expr, ...] = ()
+
+    def __str__(self) -> str:
+        having = "" if self.condition is None else f" having {self.condition!r}"
+        return f"by {', '.join(self.keys)} agg {', '.join(map(str, self.aggregates))}{having}"
+
+
 @dataclass(frozen=True, eq=False)
 class PairLookup(Lookup):
     """The same where rows meet by a condition: the aggregates are over the pairs of each row that asks.
@@ -127,11 +149,13 @@ class PairLookup(Lookup):
         on: Pairs of columns (of the rows that ask, of those that are held) that are equal in each pair.
         condition: What else holds in each pair, over the columns of both; None for nothing.
         columns: Further columns of pairs, over those of both.
+        groups: Groups of pairs, if the aggregates are over these and not over pairs.
     """
 
     on: On = ()
     condition: nw.Expr | None = None
     columns: tuple[nw.Expr, ...] = ()
+    groups: PairGroups | None = None
 
     @cached_property
     def paired(self) -> tuple[str, ...]:
@@ -145,11 +169,23 @@ class PairLookup(Lookup):
         node: Node = Feed(pa.schema([*fields, (ASKING, pa.int64())]), (), TICK)
         return extended(node if self.condition is None else Filter(node, self.condition), self.columns)
 
+    @cached_property
+    def of_groups(self) -> Node | None:
+        """What becomes of groups, over a leaf that gives them as points; None without groups."""
+        if self.groups is None:
+            return None
+        groups, before = self.groups, self.pairs.schema
+        fields = [before.field(name) for name in (*self.paired, *groups.keys)]
+        made = [each.field(before).with_nullable(True) for each in groups.aggregates]
+        node: Node = Feed(pa.schema([*fields, *made, (ASKING, pa.int64())]), (), TICK)
+        return extended(node if groups.condition is None else Filter(node, groups.condition), groups.columns)
+
     @property
     def folded(self) -> pa.Schema:
-        return self.pairs.schema
+        return (self.of_groups or self.pairs).schema
 
     def describe(self) -> str:
         on = ", ".join(f"{outer}={inner}" for outer, inner in self.on)
         where = "" if self.condition is None else f" where {self.condition!r}"
-        return f"{super().describe()} of pairs{f' on {on}' if on else ''}{where}"
+        groups = "" if self.groups is None else f"groups {self.groups} of "
+        return f"{super().describe()} of {groups}pairs{f' on {on}' if on else ''}{where}"

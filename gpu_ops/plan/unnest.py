@@ -1,4 +1,4 @@
-"""Nodes that make several events of one: the rows of a list, or copies of the event."""
+"""Nodes that look into a list, or make several events of one: the rows of a list, or copies of the event."""
 
 from __future__ import annotations
 
@@ -61,3 +61,34 @@ class Repeat(Unary):
 
     def describe(self) -> str:
         return "Repeat"
+
+
+@dataclass(frozen=True, eq=False)
+class ElementOf(Unary):
+    """Events with a further column: the element of a list at a place that a column says.
+
+    It is null where the list has no such place: the first one is 0.
+
+    Attributes:
+        column: The column of lists.
+        place: The column of whole numbers.
+        name: The name of the element's column.
+    """
+
+    column: str
+    place: str
+    name: str
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        lists = self.input.schema.field(self.column).type
+        return self.input.schema.append(pa.field(self.name, lists.value_type))
+
+    takes_ends = "passed on"
+
+    def needs(self, wanted: Sequence[str]) -> Sequence[tuple[str, ...]]:
+        read = {*wanted, self.column, self.place}
+        return [tuple(name for name in self.input.schema.names if name in read)]
+
+    def describe(self) -> str:
+        return f"ElementOf {self.name}={self.column}[{self.place}]"

@@ -34,6 +34,8 @@ _IN_WINDOWS = (
     "prevcount(v)",
     "prevwindow(v)",
     "prevwindow(x * 2)",
+    "prev(v, k)",
+    "prevtail(v - 1, ts)",
 )
 _CHOSEN = (
     "first(v)",

@@ -29,6 +29,7 @@ _CONDITIONS = (
     " where q.{0} < a.v",
     " where q.{0} < a.v and q.k = a.k",
     " where q.{0} is a.v or q.k is null",
+    " where prev(1, q.{0}) < q.{0}",
 )
 _OPERATORS = st.sampled_from(["=", "!=", "<", "<=", ">", ">="])
 _OF_GROUPS = "(select max(w) from B#keepall as b where b.k = a.k)"
@@ -39,6 +40,14 @@ def _from(draw: st.DrawFn) -> tuple[str, str]:
     window = draw(st.sampled_from([*_WINDOWS, "B#time(1 sec)", *_OWN]))
     name = "w" if window[0] == "B" else "v"
     return f"from {window} as q{draw(st.sampled_from(_CONDITIONS)).format(name)}", name
+
+
+_SPANS = ("2 events", "3 events", "1 sec")
+_OUTPUTS = st.sampled_from([f"output {word} every {span}" for word in ("", "last", "all", "first") for span in _SPANS])
+_OUTPUTS_OF_AGGREGATES = st.sampled_from(
+    [f"output {word} every {span}" for word in ("", "snapshot") for span in _SPANS]
+    + ["output last every 2 events order by sum(v)", "output all every 1 sec order by sum(v)"]
+)
 
 
 @st.composite
@@ -55,6 +64,11 @@ def _values(draw: st.DrawFn) -> str:
                 f"select avg(q.{name}) {rows}",
                 f"select sum(q.{name} + a.v) {rows}",
                 f"select q.{name} + a.v {rows}",
+                f"select prev(1, q.{name}) + a.v {rows}",
+                f"select prevtail(q.{name}) as m, prevcount(q.{name}) as n {rows}",
+                f"select sum(q.{name}) {rows} group by q.k",
+                f"select q.k as m, count(*) as n {rows} group by q.k having count(*) > 1",
+                f"select max(q.{name}) + a.v {rows} group by q.k, a.v",
             ]
         )
     )
@@ -75,9 +89,24 @@ def _tests(draw: st.DrawFn) -> str:
                 f"a.v {operator} {quantity} (select q.{name} {rows})",
                 f"a.v {operator} {quantity} (select max(q.{name}) {rows})",
                 f"(select count(*) {rows}) > 1",
+                f"a.v {operator} {quantity} (select sum(q.{name}) {rows} group by q.k)",
+                f"a.v in (select max(q.{name}) {rows} group by q.k having count(*) > a.v)",
+                f"exists (select count(*) {rows} group by q.k having sum(q.{name}) > 1)",
             ]
         )
     )
+
+
+def _output(value: str, rows: str, output: str, of_aggregates: str) -> list[str]:
+    """Statements whose rows wait for an output, and ask then."""
+    value = value.replace("B#time(1 sec)", "B#keepall")
+    in_window = "A#length(2) as a"
+    return [
+        f"select irstream v, {value} as s from {rows} {output}",
+        f"select v, sum(v) as n, {value} as s from {in_window} {of_aggregates}",
+        f"select k, sum(v) as n, {_OF_GROUPS} as m from {in_window} group by k {of_aggregates}",
+        f"select sum(v) as n, (select count(*) from B#keepall) as m from {in_window} {of_aggregates}",
+    ]
 
 
 @st.composite
@@ -95,6 +124,7 @@ def _asking(draw: st.DrawFn) -> Scenario:
                 f"select irstream v from A({test.replace('a.', 'A.')}){window}",
                 "select irstream sum(v) as n, (select count(*) from B#keepall) as m from A",
                 f"select irstream k, count(*) as n, {_OF_GROUPS} as m from {rows} group by k",
+                *_output(value, rows, draw(_OUTPUTS), draw(_OUTPUTS_OF_AGGREGATES)),
             ]
         )
     )

@@ -23,6 +23,7 @@ from gpu_ops.epl.queries import View
 from gpu_ops.plan.aggregates import count
 from gpu_ops.plan.look_back import Earlier, LookBack
 from gpu_ops.plan.nodes import Node, extended
+from gpu_ops.plan.unnest import ElementOf
 
 PREVIOUS = ("prev", "prevtail", "prevcount", "prevwindow")
 GROUPWIN = frozenset({"groupwin", "groupby"})
@@ -38,6 +39,7 @@ class LookingBack:
         events: What names stand for in expressions of a single event.
         named: What the names of its columns begin with, behind the `@`.
         within: Columns of whose values each combination is looked at by itself.
+        elements: Columns of deliveries that `with_elements` makes: each of which list, and which element of it.
     """
 
     windows: StreamWindows
@@ -46,6 +48,7 @@ class LookingBack:
     named: str = ""
     within: tuple[str, ...] = ()
     has_previous: bool = False
+    elements: dict[str, tuple[str, nw.Expr]] = field(default_factory=dict)
     _columns: dict[str, nw.Expr] = field(default_factory=dict)
     _named: dict[str, str] = field(default_factory=dict)
     _earlier: dict[tuple[str, int, bool], Earlier] = field(default_factory=dict)
@@ -69,13 +72,15 @@ class LookingBack:
             return None
         if not self.views:
             raise failure_at(call, f"{call.name} needs a window, and the stream has none.", "Write one: #length(100).")
-        made = self._previous(call, call.name.lower(), aggregates)
+        made = self.in_window(call, aggregates)
         self.has_previous = True
         # What leaves sees nothing; nor do rows that wait for their batch.
         sees = (nw.col(ROW) == NEW) if self.windows.in_batches else (nw.col(ROW) != OLD)
         return Bound(nw.when(sees).then(made.value), made.type)
 
-    def _previous(self, call: e.FunctionCall, name: str, aggregates: AggregateColumns) -> Bound:
+    def in_window(self, call: e.FunctionCall, aggregates: AggregateColumns) -> Bound:
+        """The same for a row that sees the window, whether it is in or not."""
+        name = call.name.lower()
         if name in {"prevcount", "prevwindow"}:
             if len(call.arguments) != 1:
                 raise failure_at(call, f"{call.name} takes one argument.", f"Write: {call.name}(price).")
@@ -88,6 +93,8 @@ class LookingBack:
             made = listed(column, *self._order)
             return Bound(nw.col(aggregates.add(made, keys, "window")), pa.list_(shown.type))
         index, value = _parts(call, 0 if name == "prevtail" else 1)
+        if not _is_constant(index):
+            return self._computed(call, index, value, aggregates)
         at = _whole(call, index)
         if name == "prev" and self.windows.in_batches:
             self._groups = self._group_columns()
@@ -95,6 +102,22 @@ class LookingBack:
         shown = bind_shown(value, self.events)
         made = placed(aggregates.column(shown), at if name == "prev" else -1 - at, *self._order)
         return Bound(nw.col(aggregates.add(made, self._keys(aggregates), "window")), shown.type)
+
+    def _computed(self, call: e.FunctionCall, index: e.Syntax, value: e.Syntax, aggregates: AggregateColumns) -> Bound:
+        """What stands where the row itself says: an element of all that is in the window."""
+        if self.windows.in_batches:
+            raise unsupported(index, f"index of {call.name} in batches that is no constant")
+        place, shown = bind_shown(index, self.events), bind_shown(value, self.events)
+        if not t.is_integer(place.type):
+            raise failure_at(index, f"The index of {call.name} is a whole number, and {place.typed}.", "Cast it.")
+        made = listed(aggregates.column(shown), *self._order)
+        column = aggregates.add(made, self._keys(aggregates), "window")
+        at = place.value.cast(nw.Int64)
+        if call.name.lower() == "prevtail":
+            at = nw.col(column).list.len().cast(nw.Int64) - 1 - at
+        name = f"@{self.named}element {len(self.elements)}"
+        self.elements[name] = (column, at)
+        return Bound(nw.col(name), shown.type)
 
     def _looked(self, back: int, shown: e.Syntax, *, together: bool) -> Bound:
         """A column of the row so many before."""
@@ -149,6 +172,14 @@ class LookingBack:
         below = extended(memberships, [value.alias(name) for name, value in self._columns.items()])
         return LookBack(below, tuple(self._earlier.values()), self._groups, self.within)
 
+    def with_elements(self, deliveries: Node) -> Node:
+        """Deliveries with what `prev` sees where rows say themselves how far it looks."""
+        places = {name: f"{name} at" for name in self.elements}
+        node = extended(deliveries, [at.alias(places[name]) for name, (_, at) in self.elements.items()])
+        for name, (column, _) in self.elements.items():
+            node = ElementOf(node, column, places[name], name)
+        return node
+
     def waiting(self, content: Node) -> Node:
         """Rows that wait for their batch: they have not come out of the windows, and see nothing."""
         columns = [value.alias(name) for name, value in self._columns.items()]
@@ -181,9 +212,12 @@ def _parts(call: e.FunctionCall, usual: int) -> tuple[e.Syntax, e.Syntax]:
     return (second, first) if is_swapped else (first, second)
 
 
+def _is_constant(node: e.Syntax) -> bool:
+    return isinstance(node, e.Constant) or (isinstance(node, e.Prefixed) and isinstance(node.operand, e.Constant))
+
+
 def _whole(call: e.FunctionCall, node: e.Syntax) -> int:
-    is_negative = isinstance(node, e.Prefixed) and isinstance(node.operand, e.Constant)
-    if not isinstance(node, e.Constant) and not is_negative:
+    if not _is_constant(node):
         raise unsupported(node, f"index of {call.name} that is no constant")
     value = constant(node)
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:

@@ -67,6 +67,8 @@ class LookingInJoin:
                     raise unsupported(call, f"{call.name} of groupwin in joins")
             bound = looking.previous(call, held)
             assert bound is not None  # noqa: S101  (there are no other calls)
+            if looking.elements:
+                raise unsupported(call, f"index of {call.name} in joins that is no constant")
             self.previous[call] = Bound(nw.when(there).then(bound.value), bound.type)
         if held.made:
             content = extended(windows.memberships, [value.alias(name) for name, value in held.columns.items()])

@@ -7,7 +7,9 @@ from gpu_ops.epl import queries as q
 from gpu_ops.epl.placed_error import failure_at, unsupported
 from gpu_ops.epl.planning.aggregates import PlannedAggregates
 from gpu_ops.epl.planning.mentions import drops_oldest, may_drain
+from gpu_ops.epl.planning.subqueries import asks
 from gpu_ops.epl.planning.windows import StreamWindows
+from gpu_ops.plan.rates import Kind
 
 
 def refuse_windows(query: q.Query, windows: StreamWindows) -> None:
@@ -65,14 +67,33 @@ def refuse_outputs(query: q.Query, aggregates: PlannedAggregates) -> None:
         raise unsupported(output, "output first of groups when a condition holds")
 
 
-def refuse_subqueries(query: q.Query, windows: StreamWindows, *, has_clock: bool, gives_old: bool) -> None:
+def refuse_subqueries(
+    query: q.Query, windows: StreamWindows, kind: Kind, *, has_clock: bool, gives_old: bool, limited: bool
+) -> None:
     """Refuse sub-queries of rows that ask at other moments than Esper's.
+
+    Args:
+        query: The query around them.
+        windows: Its windows.
+        kind: Its kind.
+        has_clock: Whether the clock drives one of their windows.
+        gives_old: Whether old rows are shown.
+        limited: Whether its rows are held back for an output; then they ask when they are output.
 
     Raises:
         PlacedError: There are such rows.
     """
-    if query.output is not None:
-        raise unsupported(query, "sub-queries of queries with output clauses")
-    if has_clock and DUE in windows.memberships.schema.names and gives_old:
+    output, by_clock = query.output, DUE in windows.memberships.schema.names
+    if limited and output is not None:
+        if kind != "un-aggregated" and output.selection in {"last", "all"} and not query.order_by:
+            # Esper evaluates such rows as they come, and others as they are output.
+            raise unsupported(
+                output, f"output {output.selection} of aggregates beside sub-queries", "Write an order by."
+            )
+        if asks(query.having) or (asks(query.where) and any(term.views for term in query.streams)):
+            raise unsupported(output, "sub-queries in conditions beside an output clause", "Filter the stream by it.")
+    if has_clock and output is not None and (by_clock or not isinstance(output.rate, q.EventCount)):
+        raise unsupported(output, "outputs at the clock beside a sub-query over its window")
+    if has_clock and by_clock and gives_old:
         # At a tick at which both lose rows, which of them does first is a matter of when that fell due.
         raise unsupported(query, "old rows of a clock's window beside a sub-query over another")

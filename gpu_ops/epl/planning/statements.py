@@ -211,7 +211,6 @@ class _QueryPlanner:
             aggregates.counted()
         momentary = any(term.unidirectional for term in query.streams)
         output = self._output()
-        self._refuse(aggregates, windows, asks_in_rows=bool(asked))
         read = [value.alias(name) for name, value in aggregates.columns.items()]
         passes = None
         if where is not None and looking is not None and looking.has_previous:
@@ -225,6 +224,10 @@ class _QueryPlanner:
         snapshot = output is not None and output.selection == "snapshot" and output.rate.every is not None
         touched = kind == "row per group" and self._outputs_touched(output, aggregates, windows, asked)
         limited = output is not None and not snapshot and not touched
+        self._refuse(aggregates, windows)
+        if asked:
+            has_clock, gives_old = self._subqueries.has_clock, self._selector != "istream"
+            refuse_subqueries(query, windows, kind, has_clock=has_clock, gives_old=gives_old, limited=limited)
         is_iterable = self._ledger.asks and (windowed or by_group) and not momentary
         rows = windows.memberships if looking is None else looking.rows(windows.memberships)
         rows = extended(_where(rows, where), read)
@@ -271,17 +274,20 @@ class _QueryPlanner:
         if windows.in_batches and looking is not None and self._context.key:
             held = extended(_where(looking.waiting(windows.content), where), read)
         node = self._instances.of_rows(node, held, made, kind, is_iterable=is_iterable)
-        node = asked.over(self._looking_in_join(node, by_group=by_group))
-        node = self._with_variables(node, windowed=windowed, limited=limited)
+        node = self._looked(node, looking, by_group=by_group)
+        node = self._with_variables(node if limited else asked.over(node), windowed=windowed, limited=limited)
         by = tuple(names) if kind in {"row per group", "aggregated and grouped"} else ()
         node = self._had(node, output if limited else None, having, kind, by, values if by_all else ())
+        node = asked.over(node) if limited else node
         node = self._instances.ended(node, kind, by, self._shown_kinds)
         return self._shown(node, items, order, streams, windows)
 
-    def _looking_in_join(self, node: Node, *, by_group: bool) -> Node:
-        """Deliveries with what `prev` sees in the windows of a join."""
+    def _looked(self, node: Node, looking: LookingBack | None, *, by_group: bool) -> Node:
+        """Deliveries with what `prev` sees in the windows of a join, or as far back as rows say themselves."""
+        if looking is not None and looking.elements and by_group:
+            raise unsupported(self._query, "index of prev that is no constant beside groups")
         if self._in_join is None:
-            return node
+            return node if looking is None else looking.with_elements(node)
         if self._in_join.previous and (by_group or self._query.output is not None):
             (call, *_) = self._in_join.previous
             raise unsupported(call, "prev of joins beside aggregates alone or outputs")
@@ -334,10 +340,10 @@ class _QueryPlanner:
         self, output: PlannedOutput | None, aggregates: PlannedAggregates, windows: StreamWindows, asked: Asked
     ) -> bool:
         """Whether an output of groups is their values then: a row for each that was touched since the last one."""
-        if output is None or output.selection != "last" or asked or self._query.having is not None:
+        if output is None or output.selection != "last" or self._query.having is not None:
             return False
-        if self._selector != "istream" and any(
-            getattr(each, "name", "") == "current_timestamp" for each in parts(self._query)
+        if self._selector != "istream" and (
+            asked or any(getattr(each, "name", "") == "current_timestamp" for each in parts(self._query))
         ):
             return False  # an old row says when it was one
         is_plain = not windows.in_batches and windows.posts is None
@@ -461,14 +467,11 @@ class _QueryPlanner:
             return tuple(aggregates.made)
         return tuple(replace(each, keys=levels[0] if each.keys is None else each.keys) for each in aggregates.made)
 
-    def _refuse(self, aggregates: PlannedAggregates, windows: StreamWindows, *, asks_in_rows: bool) -> None:
+    def _refuse(self, aggregates: PlannedAggregates, windows: StreamWindows) -> None:
         """Refuse what would be answered differently from Esper."""
-        gives_old = self._selector != "istream"
         refuse_windows(self._query, windows)
-        refuse_aggregates(self._query, aggregates, gives_old=gives_old)
+        refuse_aggregates(self._query, aggregates, gives_old=self._selector != "istream")
         refuse_outputs(self._query, aggregates)
-        if asks_in_rows:
-            refuse_subqueries(self._query, windows, has_clock=self._subqueries.has_clock, gives_old=gives_old)
 
     def _kind(self, keys: Mapping[e.Expression, Bound], levels: Sequence[tuple[str, ...]], events: StreamScope) -> Kind:
         query = self._query

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
@@ -21,16 +21,20 @@ from gpu_ops.epl.binding.names import column_names
 from gpu_ops.epl.binding.scope import BindingScope, BoundStream, StreamScope, is_aggregate, unknown
 from gpu_ops.epl.patterns import EventFilter
 from gpu_ops.epl.placed_error import failure_at, unsupported
+from gpu_ops.epl.planning.aggregate_columns import AggregateColumns
 from gpu_ops.epl.planning.aggregates import PlannedAggregates
 from gpu_ops.epl.planning.known_contexts import ContextNames
+from gpu_ops.epl.planning.levels import levels_of
+from gpu_ops.epl.planning.looking_back import GROUPWIN, LookingBack, looks_into_window
 from gpu_ops.epl.planning.parts import parts
 from gpu_ops.epl.planning.windows import windowed
 from gpu_ops.plan import aggregates as g
 from gpu_ops.plan.aggregates import Aggregate
 from gpu_ops.plan.data_windows import DataWindow, FirstSpan
+from gpu_ops.plan.expressions import bare_column
 from gpu_ops.plan.expressions import column_names as columns_of
 from gpu_ops.plan.joins import On
-from gpu_ops.plan.lookups import Looked, Lookup, PairLookup
+from gpu_ops.plan.lookups import Looked, Lookup, PairGroups, PairLookup
 from gpu_ops.plan.nodes import Filter, Node, Project, extended
 
 
@@ -120,7 +124,7 @@ class Asked:
         if node not in self._known:
             planner = _SubqueryPlanner(options, scope, self.all)
             self._known[node] = planner.bound(node)
-            self._lookups.append(planner.lookup())
+            self._lookups += planner.lookups()
         return self._known[node]
 
     def __bool__(self) -> bool:
@@ -143,7 +147,7 @@ class Asked:
         return rows
 
 
-_Pairs: TypeAlias = tuple[On, nw.Expr | None, tuple[nw.Expr, ...]]
+_Pairs: TypeAlias = tuple[On, nw.Expr | None, tuple[nw.Expr, ...], PairGroups | None]
 
 
 @dataclass(frozen=True)
@@ -155,7 +159,7 @@ class _LookedUp:
         looked: The aggregates.
         outer: What it reads of the rows that ask, by the names of columns, with where that stands in the text.
         strange: The names of properties around it.
-        pairs: The keys, the condition and the columns of pairs, if it has to make them.
+        pairs: The keys, the condition, the columns and the groups of pairs, if it has to make them.
     """
 
     held: Node
@@ -185,11 +189,17 @@ class _PlainScope(StreamScope):
 
 
 class _PairScope(StreamScope):
-    """What names stand for in a sub-query: its own properties, and behind them those around it."""
+    """What names stand for in a sub-query: its own properties, and behind them those around it.
 
-    def __init__(self, inner: BoundStream, around: BindingScope) -> None:
+    Args:
+        inner: Its stream.
+        around: What names stand for around it.
+        seen: Gives what `prev` and its kin see in its window, as columns of the rows that ask; None of other nodes.
+    """
+
+    def __init__(self, inner: BoundStream, around: BindingScope, seen: Callable[[e.Expression], Bound | None]) -> None:
         super().__init__([inner])
-        self._inner, self.around = inner, around
+        self._inner, self.around, self._seen = inner, around, seen
         self.reads: set[str] = set()
 
     def special(self, node: e.Expression) -> Bound | None:
@@ -198,6 +208,10 @@ class _PairScope(StreamScope):
             raise unsupported(node, "sub-queries of sub-queries")
         if isinstance(node, e.FunctionCall) and is_aggregate(node):
             return None
+        seen = self._seen(node)
+        if seen is not None:
+            self.reads.add("outer")
+            return seen
         if isinstance(node, e.Name) and not self.is_inner(node):
             found = self.around.special(node)
             if found is not None:
@@ -249,6 +263,30 @@ class _FoldedScope:
         return self._folds.aggregate(call)
 
 
+class _GroupScope(_FoldedScope):
+    """What names stand for in the clauses of a sub-query about its groups: their keys, and aggregates."""
+
+    def __init__(self, pairs: _PairScope, folds: PlannedAggregates, keys: Mapping[e.Expression, Bound]) -> None:
+        super().__init__(pairs, folds)
+        self._keys = keys
+
+    def special(self, node: e.Expression) -> Bound | None:
+        """A key, or what is special around it."""
+        return self._keys.get(node) or super().special(node)
+
+    def property(self, node: e.Name | e.Member) -> Bound | None:
+        """A key, or a property around it."""
+        if not self._pairs.is_inner(node):
+            return self._pairs.property(node)
+        mine = self._pairs.property(node)
+        for key, bound in self._keys.items():
+            made = self._pairs.property(key) if isinstance(key, e.Name | e.Member) else None
+            if made is not None and mine is not None and bare_column(made.value) == bare_column(mine.value):
+                return bound
+        hint = "Group by it, or aggregate it: last(…)."
+        raise failure_at(node, f"{node} is no key of the groups of the sub-query.", hint)
+
+
 class _SubqueryPlanner:
     """The plan of one sub-query."""
 
@@ -263,26 +301,29 @@ class _SubqueryPlanner:
             ("distinct rows", query.distinct),
             ("inserts", query.insert),
             ("match_recognize", query.recognize),
-            ("groups", query.group_by),
         ):
             if there:
                 raise unsupported(query, f"{what} of sub-queries")
         shown = [item.expression for item in query.items]
-        self._folded = any(_aggregates(each) for each in (*shown, query.having))
         self._on: list[tuple[str, str]] = []
-        self._stream, self._held = self._streamed()
-        self._scope = _PairScope(self._stream, around)
+        self._grouped = bool(query.group_by)
+        aggregated = any(_aggregates(each) for each in (*shown, query.having))
+        self._folded = aggregated and not self._grouped
+        self._stream, self._held = self._streamed(aggregated=aggregated)
+        self._scope = _PairScope(self._stream, around, self._looking_back)
         self._folds = PlannedAggregates(self._scope, named=f"{self._name} ")
         self._outer: dict[str, tuple[nw.Expr, e.Expression]] = {}
         self._strange: set[str] = set()
         self._equal: dict[str, On] = {}
         self._rest: list[nw.Expr] = []
-        self._in_pairs = False
+        self._in_pairs = self._grouped
         self._where()
+        self._groups = PlannedAggregates(self._scope, named=f"{self._name} of groups ")
+        self._keys = self._group_keys()
 
     # Its rows
 
-    def _streamed(self) -> tuple[BoundStream, Node]:
+    def _streamed(self, *, aggregated: bool) -> tuple[BoundStream, Node]:
         """The stream, and its rows in a window, under names of their own."""
         term, streams = self._query.stream, self._of.streams
         source = term.source
@@ -295,15 +336,18 @@ class _SubqueryPlanner:
                 source, f"There is no type of events {source.type_name!r}.", source.type_name, known, known, "Known"
             )
         plain = _PlainScope([BoundStream(term.alias, source.type_name, schema)], self._of.context)
+        self._seen = AggregateColumns(plain, named=f"{self._name} seen ")
         node = streams.arrivals[source.type_name]
         node, key = self._of.context.within(node, source.type_name), self._of.context.key
         for each in source.filters:
             node = Filter(node, bind_condition(each, plain, "the filter").value)
         if term.views:
-            windows = windowed(node, streams.ticks, term.views, term.retain, plain, deployed=streams.clock, within=key)
-            rows = windows.memberships
+            self._windows = windowed(
+                node, streams.ticks, term.views, term.retain, plain, deployed=streams.clock, within=key
+            )
+            rows = self._windows.memberships
             self._of.has_clock = self._of.has_clock or DUE in rows.schema.names
-        elif self._folded:
+        elif aggregated:
             rows = DataWindow(node, FirstSpan(MAX_TIME - MIN_TIME + TICK, MIN_TIME))
         else:
             raise failure_at(
@@ -320,10 +364,26 @@ class _SubqueryPlanner:
         held = Project(rows, (*own, nw.col(PLACE)), keep=False)
         return BoundStream(term.alias, source.type_name, schema, columns), held
 
+    def _looking_back(self, node: e.Expression) -> Bound | None:
+        """What `prev` and its kin see: it is the same for all rows of the window."""
+        if not looks_into_window(node):
+            return None
+        assert isinstance(node, e.FunctionCall)  # noqa: S101  (it is a call)
+        views = self._query.stream.views
+        if not views:
+            raise failure_at(node, f"{node.name} needs a window, and the sub-query has none.", "Write one: #length(9).")
+        if self._windows.in_batches or any(each.name.lower() in GROUPWIN for each in views):
+            raise unsupported(node, f"{node.name} of batches and of groupwin in sub-queries")
+        looking = LookingBack(self._windows, views, self._seen.events)
+        bound = looking.in_window(node, self._seen)
+        if looking.elements:
+            raise unsupported(node, f"index of {node.name} in sub-queries that is no constant")
+        return bound
+
     def _where(self) -> None:
         """Its conditions: on its own rows alone, as keys where both sides are equal, and the rest."""
         given = [] if self._query.where is None else _conjuncts(self._query.where)
-        if self._query.having is not None and not self._folded:
+        if self._query.having is not None and not (self._folded or self._grouped):
             given += _conjuncts(self._query.having)
         for each in given:
             if isinstance(each, e.Operation) and each.operator == "=" and self._keyed(each):
@@ -371,6 +431,17 @@ class _SubqueryPlanner:
         self._outer[name] = (bound.value, node)
         return name
 
+    def _group_keys(self) -> dict[e.Expression, Bound]:
+        """The keys of its groups, as columns of these."""
+        keys: dict[e.Expression, Bound] = {}
+        levels = levels_of(self._query.group_by) if self._grouped else [()]
+        if len(levels) > 1:
+            raise unsupported(self._query.group_by[0], "rollups of sub-queries")
+        for key in levels[0]:
+            bound, _ = self._bound(key)
+            keys[key] = Bound(nw.col(self._groups.column(bound, "key")), bound.type)
+        return keys
+
     # What it gives
 
     def bound(self, node: e.Expression) -> Bound:
@@ -397,6 +468,11 @@ class _SubqueryPlanner:
 
     def _of_fold(self, node: e.Expression, *, condition: bool = False) -> Bound:
         scope = _FoldedScope(self._scope, self._folds)
+        self._note(node)
+        return bind_condition(node, scope, "'having'") if condition else bind(node, scope)
+
+    def _of_group(self, node: e.Expression, *, condition: bool = False) -> Bound:
+        scope = _GroupScope(self._scope, self._groups, self._keys)
         self._note(node)
         return bind_condition(node, scope, "'having'") if condition else bind(node, scope)
 
@@ -428,7 +504,9 @@ class _SubqueryPlanner:
         return found
 
     def _value(self, node: e.Expression) -> Bound:
-        """The value of a row of its own."""
+        """The value of a row of its own, or of a group."""
+        if self._grouped:
+            return self._of_group(node)
         bound, reads = self._bound(node)
         if "outer" in reads:
             self._in_pairs = True
@@ -502,20 +580,37 @@ class _SubqueryPlanner:
 
     # The plan
 
-    def lookup(self) -> _LookedUp:
-        """The lookup."""
-        if any(each.keys is not None or each.life != "alive" for each in self._folds.made):
+    def lookups(self) -> Iterator[_LookedUp]:
+        """The lookups: first of what `prev` sees, which the other one reads."""
+        if self._seen.made:
+            held = extended(self._windows.memberships, [v.alias(name) for name, v in self._seen.columns.items()])
+            on = tuple((name, name) for name in self._of.context.key)
+            yield _LookedUp(held, tuple(Looked(each.aggregate, on) for each in self._seen.made), {}, (), None)
+        yield self._lookup()
+
+    def _lookup(self) -> _LookedUp:
+        if any(each.keys is not None or each.life != "alive" for each in (*self._folds.made, *self._groups.made)):
             raise unsupported(self._query, "aggregates of sub-queries over other rows than those in the window")
         on, strange = tuple(self._on), tuple(self._strange)
         columns = tuple(value.alias(name) for name, value in self._folds.columns.items())
         if self._in_pairs or any(columns_of(value, strange) for value in columns):
             looked = tuple(Looked(each.aggregate) for each in self._folds.made)
             rest = nw.all_horizontal(*self._rest, ignore_nulls=False) if self._rest else None
-            return _LookedUp(self._held, looked, self._outer, strange, (on, rest, columns))
+            pairs = (on, rest, columns, None) if not self._grouped else (on, rest, *self._pair_groups(columns))
+            return _LookedUp(self._held, looked, self._outer, strange, pairs)
         looked = tuple(
             Looked(each.aggregate, (*on, *self._equal.get(each.aggregate.name, ()))) for each in self._folds.made
         )
         return _LookedUp(extended(self._held, columns), looked, self._outer, strange, None)
+
+    def _pair_groups(self, columns: tuple[nw.Expr, ...]) -> tuple[tuple[nw.Expr, ...], PairGroups]:
+        """(the columns of pairs that its groups read, its groups with the columns that are looked up)."""
+        query, groups = self._query, self._groups
+        having = None if query.having is None else self._of_group(query.having, condition=True).value
+        groups.counted()
+        keys = tuple(str(bare_column(bound.value)) for bound in self._keys.values())
+        read = tuple(value.alias(name) for name, value in groups.columns.items())
+        return read, PairGroups(keys, tuple(each.aggregate for each in groups.made), having, columns)
 
 
 def asks(node: e.Expression | None) -> bool:

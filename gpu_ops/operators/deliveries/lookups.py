@@ -22,6 +22,7 @@ from gpu_ops.operators.state.fields import nullable_columns
 from gpu_ops.plan.deliveries import Delivered
 from gpu_ops.plan.joins import On
 from gpu_ops.plan.lookups import ASKING, Lookup, PairLookup
+from gpu_ops.plan.nodes import Node
 
 _MOMENT = 2
 """From one moment to the next: a change that waits for it is seen behind its place alone."""
@@ -219,15 +220,8 @@ class PairLookupOperator(_AnswersRows, nodes=(PairLookup,)):
     def __init__(self, node: PairLookup, device: Device) -> None:
         super().__init__(node, device)
         self._content = WindowContent(node.content.schema, device)
-        self._each: list[EachPiece] = []
-        below = node.pairs
-        while below.inputs:
-            made = Operator.registered(below)
-            assert made is not None  # noqa: S101  (filters and projections have operators)
-            own = made.of(below, device)
-            assert isinstance(own, EachPiece)  # noqa: S101  (so they are)
-            self._each.insert(0, own)
-            (below,) = own.inputs
+        self._each = _each_over(node.pairs, device)
+        self._each_group = [] if node.of_groups is None else _each_over(node.of_groups, device)
         self._aggregates = [Delivered(each.aggregate, (ASKING,)) for each in node.looked]
 
     def _asked(self, changes: Changes | None, rows: Events | None, limit: int) -> list[Any]:
@@ -301,13 +295,33 @@ class PairLookupOperator(_AnswersRows, nodes=(PairLookup,)):
         pairs = Events(np.zeros_like(source, dtype=np.int64), TICK, frame)
         for each in self._each:
             pairs = each.each(pairs)
-        values = GroupValues(self._aggregates, node.folded, device)
-        always = np.ones_like(pairs.start, dtype=np.bool_)
-        if len(pairs):
-            values.step(Changes(pairs.frame, pairs.start, pairs.start, always, ~always), 1, forced=False)
+        values = _of_points(
+            self._aggregates, node.folded, pairs if node.groups is None else self._groups(pairs, rows), device
+        )
         which = columns.array(np.arange(begin, end, dtype=np.int64))
         asked = columns.build({ASKING: (which, None, pa.int64())})
         return values.at(values.codes(asked), np.zeros_like(which))
+
+    def _groups(self, pairs: Events, rows: Events) -> Events:
+        """The groups of pairs, each with the columns of the row that asks."""
+        device, node = self._device, self._node
+        columns, groups = device.columns, node.groups
+        assert groups is not None  # noqa: S101  (the caller saw to it)
+        keys = (ASKING, *groups.keys)
+        values = _of_points([Delivered(each, keys) for each in groups.aggregates], node.pairs.schema, pairs, device)
+        codes = values.codes(pairs.frame)
+        numbers = columns.array(np.arange(int(codes.max()) + 1 if len(codes) else 0, dtype=np.int64))
+        frame = columns.select(pairs.frame, keys) if not len(codes) else values.keys_of(numbers)
+        outer = columns.select(rows.frame, list(node.paired))
+        outer = columns.take(outer, columns.values(frame, ASKING)[0])
+        made = Events(
+            np.zeros_like(numbers),
+            TICK,
+            columns.beside(frame, outer, values.at(numbers.astype(np.int32), np.zeros_like(numbers))),
+        )
+        for each in self._each_group:
+            made = each.each(made)
+        return made
 
     # The state
 
@@ -328,6 +342,28 @@ class PairLookupOperator(_AnswersRows, nodes=(PairLookup,)):
 
 _PLACE = "@asked at"
 _MOST_PAIRS = 1 << 20
+
+
+def _each_over(node: Node, device: Device) -> list[EachPiece]:
+    """The operators from a leaf up to a node."""
+    made: list[EachPiece] = []
+    while node.inputs:
+        kind = Operator.registered(node)
+        assert kind is not None  # noqa: S101  (filters and projections have operators)
+        own = kind.of(node, device)
+        assert isinstance(own, EachPiece)  # noqa: S101  (so they are)
+        made.insert(0, own)
+        (node,) = own.inputs
+    return made
+
+
+def _of_points(aggregates: Sequence[Delivered], schema: pa.Schema, points: Events, device: Device) -> GroupValues:
+    """The aggregates of points that are all at place 0."""
+    values = GroupValues(aggregates, schema, device)
+    always = np.ones_like(points.start, dtype=np.bool_)
+    if len(points):
+        values.step(Changes(points.frame, points.start, points.start, always, ~always), 1, forced=False)
+    return values
 
 
 def _renamed(frame: Any, on: On, device: Device) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +17,7 @@ from gpu_ops.core.time import MAX_TIME
 from gpu_ops.errors import PlanError
 from gpu_ops.plan.aggregates import Aggregate
 from gpu_ops.plan.data_windows import DataWindow, Last
-from gpu_ops.plan.lookups import Looked, Lookup, PairLookup
+from gpu_ops.plan.lookups import Looked, Lookup, PairGroups, PairLookup
 from gpu_ops.plan.nodes import Feed, Filter, Node, Project
 from gpu_ops.plan.ordered_aggregates import median
 from tests.support.devices import HERE
@@ -67,6 +68,18 @@ def _by_pairs(arrivals: Node, *, before: bool) -> Node:
     )
 
 
+def _by_groups(arrivals: Node, *, before: bool) -> Node:
+    """How many values are held more than once, and the greatest sum of how often one is and the row's bound."""
+    groups = PairGroups(
+        ("v",),
+        (_named("many", g.count()),),
+        nw.col("many") > 1,
+        ((nw.col("many") + nw.col("bound")).alias("more"),),
+    )
+    looked = (Looked(_named("n", g.count())), Looked(_named("most", g.max("more"))))
+    return PairLookup(DataWindow(arrivals, Last(_SIZE)), _asking(arrivals), looked, before, _KEYS, groups=groups)
+
+
 def _folded(held: list[Row]) -> dict[str, Any]:
     values = [each.v for each in held if each.v is not None]
     return {
@@ -77,7 +90,7 @@ def _folded(held: list[Row]) -> dict[str, Any]:
     }
 
 
-def _wanted(turns: list[Placed], *, before: bool, pairs: bool) -> list[dict[str, Any]]:
+def _wanted(turns: list[Placed], *, before: bool, kind: str) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     held: list[Row] = []
     for each in turns:
@@ -90,7 +103,11 @@ def _wanted(turns: list[Placed], *, before: bool, pairs: bool) -> list[dict[str,
             continue
         made: dict[str, Any] = {"start": each.place, "end": each.place + 1, "of": row.k, "bound": row.v, "at": row.t}
         mine = [other for other in seen if other.k == row.k]
-        if pairs:
+        if kind == "groups":
+            often = [count for count in Counter(other.v for other in mine).values() if count > 1]
+            most = max(often) + row.v if often and row.v is not None else None
+            found.append({**made, "n": len(often) or None, "most": most})
+        elif kind == "pairs":
             met = [
                 (other, other.v + row.v)
                 for other in mine
@@ -105,12 +122,12 @@ def _wanted(turns: list[Placed], *, before: bool, pairs: bool) -> list[dict[str,
 
 
 @pytest.mark.parametrize("before", [False, True])
-@pytest.mark.parametrize("pairs", [False, True])
+@pytest.mark.parametrize("kind", ["key", "pairs", "groups"])
 @given(script=scripts(ROWS), cuts=st.sets(st.integers(1, 30)), device=st.sampled_from(HERE))
 @examples(40)
-def test_as_a_loop_over_lists(script: Script, cuts: set[int], device: str, *, before: bool, pairs: bool) -> None:
+def test_as_a_loop_over_lists(script: Script, cuts: set[int], device: str, kind: str, *, before: bool) -> None:
     """In any pieces, from the state as tables between them, on each device."""
-    make = _by_pairs if pairs else _by_key
+    make = {"key": _by_key, "pairs": _by_pairs, "groups": _by_groups}[kind]
     stepped = Stepped(lambda arrivals, _: make(arrivals, before=before), device)
     turns = placed(script)
     piece: list[Placed] = []
@@ -121,7 +138,7 @@ def test_as_a_loop_over_lists(script: Script, cuts: set[int], device: str, *, be
             piece = []
         piece.append(each)
     stepped.step(piece, MAX_TIME)
-    assert stepped.found == _wanted(turns, before=before, pairs=pairs)
+    assert stepped.found == _wanted(turns, before=before, kind=kind)
 
 
 def test_columns_that_are_compared_are_of_one_type() -> None:
