@@ -894,5 +894,49 @@ class MeanKernels(Protocol):
         """
 
 
-class Kernels(OrderKernels, RangeKernels, WindowKernels, JoinKernels, NumberKernels, MeanKernels, Protocol):
+class HoldingKernels(Protocol):
+    """Ranges of integers in lists, one list for each key, and the values that they hold.
+
+    Every range holds an integer, ``low <= high``. Key k has the ranges ``bounds[k] … bounds[k + 1] - 1``. Within them
+    ``by_low`` has the indices in order of ``low``, and ``by_high`` those in falling order of ``high``.
+    """
+
+    def count_holding(
+        self, keys: Codes, values: Ints, bounds: Ints, low: Ints, high: Ints, by_low: Ints, by_high: Ints
+    ) -> Ints:
+        """For each row how many ranges of its key hold its value.
+
+        Args:
+            keys: int32 key of each row; -1 for none.
+            values: int64 value of each row.
+            bounds: int64[keys + 1].
+            low: int64 least integer of each range.
+            high: int64 greatest integer of each range.
+            by_low: int64 indices of ranges.
+            by_high: int64 indices of ranges.
+        """
+
+    def pairs_holding(
+        self, keys: Codes, values: Ints, bounds: Ints, low: Ints, high: Ints, by_low: Ints, by_high: Ints, counts: Ints
+    ) -> tuple[Ints, Ints]:
+        """For each row the ranges of its key that hold its value.
+
+        Args:
+            keys: As in `count_holding`, and so on.
+            values: Likewise.
+            bounds: Likewise.
+            low: Likewise.
+            high: Likewise.
+            by_low: Likewise.
+            by_high: Likewise.
+            counts: What `count_holding` gives.
+
+        Returns:
+            (rows, ranges): int64 pairs, by row, then by range.
+        """
+
+
+class Kernels(
+    OrderKernels, RangeKernels, WindowKernels, JoinKernels, NumberKernels, MeanKernels, HoldingKernels, Protocol
+):
     """All kernels of a device."""

@@ -23,6 +23,7 @@ from gpu_ops.engines.live.facts import ANY, TEXT, TIME, TRUTH, Many, Maybe, Obje
 from gpu_ops.engines.live.restoring import check_plan, check_rows, ours, restore_node, split
 from gpu_ops.epl.contexts import RunningContext
 from gpu_ops.epl.deployments import Deployments
+from gpu_ops.epl.groups import OWNER, STATE, StatementGroup
 from gpu_ops.epl.parsing import parse
 from gpu_ops.epl.placed_error import shown_in
 from gpu_ops.epl.planning.variables import KnownVariable
@@ -42,7 +43,7 @@ _STATEMENT = Object(
         "home": TEXT,
         "offset": Whole(MIN_TIME, MAX_TIME),
     },
-    {"ctis": Many(TIME), "given": Many(Whole())},
+    {"number": Whole(), "ctis": Many(TIME), "given": Many(Whole())},
 )
 _CONTEXT = Object(
     {"text": TEXT, "since": TIME, "plan": Many(TEXT), "on": TRUTH}, {"ctis": Many(TIME), "given": Many(Whole())}
@@ -60,7 +61,10 @@ _RUNTIME = Object(
         "expressions": Many(TEXT),
         "constants": Many(TEXT),
     },
-    {"contexts": Many(_CONTEXT)},
+    {
+        "contexts": Many(_CONTEXT),
+        "groups": Many(Object({"template": TEXT, "home": TEXT, "plan": Many(TEXT), "keeps": TRUTH})),
+    },
     ANY,
 )
 _TYPE = "type/"
@@ -92,7 +96,7 @@ def write_runtime(
     """
     own, *isolated = services
     tables = {f"{_TYPE}{name}": schema.empty_table() for name, schema in deployments.types.items()}
-    statements = list(deployments.statements.values())
+    statements = list(deployments.alone.values())
     for number, each in enumerate(statements):
         tables |= _tables(number, each)
     contexts = list(deployments.contexts.values())
@@ -100,6 +104,10 @@ def write_runtime(
         if context.is_on:
             tables |= _of_nodes(_context_prefixes(number, context.nodes), context.nodes)
             tables[f"{_ALIVE}{number}"] = context.table()
+    groups = list(deployments.groups.values())
+    for number, group in enumerate(groups):
+        state = zip(_group_tables(number), group.state(), strict=True)
+        tables |= {name: table for name, table in state if table is not None}
     facts = {
         "clock": own.clock,
         "system": own.system,
@@ -109,6 +117,7 @@ def write_runtime(
         "irstream": deployments.irstream,
         "statements": list(map(_facts, statements)),
         "contexts": list(map(_context_facts, contexts)),
+        "groups": list(map(_group_facts, groups)),
         "constants": [name for name, each in deployments.variables.known.items() if each.constant],
         "expressions": [f"create {each.declaration}" for each in deployments.declared.values()],
     }
@@ -117,9 +126,20 @@ def write_runtime(
     write_checkpoint(path, facts, tables, keep=keep)
 
 
+def _group_facts(group: StatementGroup) -> dict[str, Any]:
+    plan = group.explain().splitlines()
+    return {"template": group.text, "home": group.home, "plan": plan, "keeps": group.kept is not None}
+
+
+def _group_tables(number: int) -> tuple[str, str, str]:
+    """The names of a group's tables: its statements, what they keep, and what it keeps."""
+    return f"group {number}", f"group {number} kept", f"group {number} deliveries"
+
+
 def _facts(statement: RunningStatement) -> dict[str, Any]:
     facts = {
         "name": statement.name,
+        "number": statement.number,
         "text": statement.text,
         "since": statement.since,
         "plan": statement.explain().splitlines(),
@@ -203,7 +223,10 @@ def read_runtime(path: Path, bounds: Bounds, deployments: Deployments) -> Runtim
             check_plan(path, said, [node.describe() for node in context.known.node.walk()])
             if said["on"]:
                 context.begin()
-        made = [_restored(path, each, deployments) for each in facts["statements"]]
+        made = [_restored(path, each, at + 1, deployments) for at, each in enumerate(facts["statements"])]
+        for number, group in enumerate(facts.get("groups", ())):
+            _restore_group(path, group, number, facts, tables, deployments)
+        deployments.renumber()
         deployments.count = facts["count"]
         _restore_states(path, facts, tables, made, contexts, trusted=bounds.trust)
     return RuntimeFacts(facts["clock"], facts["system"], facts["turn"], facts["isolated"])
@@ -218,7 +241,42 @@ def _restore_variables(path: Path, table: pa.Table, constants: list[str], deploy
         deployments.variables.known[each.name] = KnownVariable(each.type, value, each.name in constants)
 
 
-def _restored(path: Path, facts: Mapping[str, Any], deployments: Deployments) -> RunningStatement:
+def _restore_group(
+    path: Path,
+    said: Mapping[str, Any],
+    number: int,
+    facts: Mapping[str, Any],
+    tables: Mapping[str, pa.Table],
+    deployments: Deployments,
+) -> None:
+    """The statements of a group, with what they keep."""
+    whose, apart, together = _group_tables(number)
+    _check_home(path, said["home"], facts)
+    with _damaged(path), shown_in(said["template"]):
+        (template,) = parse(said["template"])
+        group = deployments.group(template, said["home"])
+    if group is None or len(group):
+        raise SourceError(f"The checkpoint {path} is damaged: {said['template']} is no group of its own.", remedy=OLDER)
+    check_plan(path, said, group.explain().splitlines())
+    check_rows(path, tables, whose, [pa.schema([*STATE, *group.asked.constants])], "statements of a group")
+    check_rows(path, tables, apart, [group.own_kept_schema], "deliveries")
+    check_rows(path, tables, together, [group.kept_schema], "deliveries")
+    table = tables.get(whose)
+    if table is None or not len(table) or any(table[name].null_count for name in STATE.names[:-1]):
+        raise SourceError(f"The checkpoint {path} is damaged: a group lacks its statements.", remedy=OLDER)
+    names = table["@name"].to_pylist()
+    if len({*names, *deployments.statements}) < len(names) + len(deployments.statements):
+        raise SourceError(f"The checkpoint {path} is damaged: it has two statements of one name.", remedy=OLDER)
+    if apart in tables and not 0 <= min(tables[apart][OWNER].to_pylist()) <= max(
+        tables[apart][OWNER].to_pylist()
+    ) < len(table):
+        raise SourceError(f"The checkpoint {path} is damaged: deliveries are of no statement.", remedy=OLDER)
+    deployments.restore_group(group, table, tables.get(apart))
+    if said["keeps"]:
+        group.kept = [tables[together]] if together in tables else []
+
+
+def _restored(path: Path, facts: Mapping[str, Any], at: int, deployments: Deployments) -> RunningStatement:
     """A statement of a checkpoint, without its state."""
     with _damaged(path):
         (statement,) = parse(facts["text"])
@@ -229,7 +287,9 @@ def _restored(path: Path, facts: Mapping[str, Any], deployments: Deployments) ->
         with shown_in(facts["text"]):
             plan = deployments.planned(statement, facts["since"])
             check_plan(path, facts, [node.describe() for node in plan.node.walk()])
-            return deployments.add(facts["name"], statement, plan, facts["since"])
+            made = deployments.add(facts["name"], statement, plan, facts["since"])
+            made.number = facts.get("number", at)
+            return made
 
 
 def _restore_states(
@@ -244,7 +304,9 @@ def _restore_states(
     kept = {f"kept {number}" for number in range(len(statements))}
     kept |= {f"{_ALIVE}{number}" for number in range(len(contexts))}
     state = {
-        name: table for name, table in tables.items() if not name.startswith(_TYPE) and name not in {*kept, _VARIABLES}
+        name: table
+        for name, table in tables.items()
+        if not name.startswith((_TYPE, "group ")) and name not in {*kept, _VARIABLES}
     }
     prefixes = [prefix for number, each in enumerate(statements) for prefix in _prefixes(number, each)]
     running = [(number, each) for number, each in enumerate(contexts) if each.is_on]
@@ -259,10 +321,7 @@ def _restore_states(
         named = _context_prefixes(number, context.nodes)
         _restore_nodes(path, facts, said, context.nodes, named, parts, trusted=trusted)
     for number, (statement, said) in enumerate(zip(statements, facts["statements"], strict=True)):
-        if said["home"] and said["home"] not in facts["isolated"]:
-            raise SourceError(
-                f"The checkpoint {path} is damaged: there is no isolated service {said['home']!r}.", remedy=OLDER
-            )
+        _check_home(path, said["home"], facts)
         statement.home, statement.offset = said["home"], said["offset"]
         check_rows(path, tables, f"kept {number}", [statement.kept_schema], "deliveries")
         if said["keeps"]:
@@ -292,6 +351,11 @@ def _restore_nodes(
     for at, (prefix, node) in enumerate(zip(prefixes, nodes, strict=True)):
         node.cti, node.given = said["ctis"][at], said["given"][at]
         restore_node(path, at, node, parts[prefix], trusted=trusted)
+
+
+def _check_home(path: Path, home: str, facts: Mapping[str, Any]) -> None:
+    if home and home not in facts["isolated"]:
+        raise SourceError(f"The checkpoint {path} is damaged: there is no isolated service {home!r}.", remedy=OLDER)
 
 
 @contextmanager

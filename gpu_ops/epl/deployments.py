@@ -6,26 +6,30 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
-from gpu_ops.core.time import TICK, TIME_TYPE
+from gpu_ops.core.time import MIN_TIME, TICK, TIME_TYPE
 from gpu_ops.core.turns import CLOCK, LEVEL, PLACE, TURN
 from gpu_ops.engines.local.placing import place
 from gpu_ops.epl.binding.expressions import constant
 from gpu_ops.epl.binding.types import NULL, common_type, event_type, type_name, type_of
 from gpu_ops.epl.contexts import RunningContext
+from gpu_ops.epl.groups import OWNER, STATE, StatementGroup
 from gpu_ops.epl.inlining import DeclaredExpression, inlined
 from gpu_ops.epl.parsing import parse
 from gpu_ops.epl.placed_error import HasPlace, failure_at, shown_in, unsupported
 from gpu_ops.epl.planning.contexts import planned_context
 from gpu_ops.epl.planning.planned import Ledger, PlannedStatement
+from gpu_ops.epl.planning.standing import opened, planned_group
 from gpu_ops.epl.planning.statements import planned
 from gpu_ops.epl.planning.variables import KnownVariable, VariableNames
 from gpu_ops.epl.queries import Query
-from gpu_ops.epl.running import TICKS, RunningStatement
+from gpu_ops.epl.running import TICKS, Listening, RunningStatement
 from gpu_ops.epl.statements import CreateContext, CreateExpression, CreateSchema, CreateVariable, Statement
+from gpu_ops.epl.templates import CutText, Template, Templates, cut
 from gpu_ops.epl.variables import Variables, typed
-from gpu_ops.errors import ColumnError, PlanError
+from gpu_ops.errors import ColumnError, PlanError, QueryFailedError
 from gpu_ops.operators.runtime.steps import running
 from gpu_ops.plan.nodes import Feed
 
@@ -52,6 +56,8 @@ class Deployments:
         variables: The variables.
         contexts: The contexts, by their names.
         statements: The statements, by their names.
+        alone: Those that are computed by themselves.
+        groups: Those that are computed together, by what they say without constants, and the service that they are in.
         count: How many were deployed so far.
         changes: How often statements came, went, or moved to another service.
         irstream: Whether a statement that says nothing of it gives old rows too.
@@ -64,13 +70,16 @@ class Deployments:
         self.depths: dict[str, int] = {}
         self.ticks = Feed(TICKS, (), TICK)
         self.statements: dict[str, RunningStatement] = {}
+        self.alone: dict[str, RunningStatement] = {}
+        self.groups: dict[tuple[int, Statement, str], StatementGroup] = {}
         self.declared: dict[str, DeclaredExpression] = {}
         self.variables = Variables()
         self.contexts: dict[str, RunningContext] = {}
         self.listeners: list[StateListener] = []
         self.count, self.changes = 0, 0
-        self._number = 0
-        self.irstream, self._device, self._errors, self._asks = irstream, device, errors, asks
+        self._number, self._epoch = 0, 0
+        self._templates, self._listening = Templates(), Listening(errors)
+        self.irstream, self._device, self._asks = irstream, device, asks
 
     def __getitem__(self, name: str) -> RunningStatement:
         """A statement by its name."""
@@ -89,20 +98,30 @@ class Deployments:
         own = [pa.field(CLOCK, TIME_TYPE), pa.field(PLACE, pa.int64())]
         self.feeds[name] = Feed(pa.schema([*schema, *own]), (), TICK)
 
-    def deploy(self, text: str, clock: int, begin: Callable[[RunningStatement], None]) -> tuple[RunningStatement, ...]:
+    def deploy(
+        self, text: str, clock: int, begin: Callable[[RunningStatement], None], home: str = ""
+    ) -> tuple[RunningStatement, ...]:
         """Add the statements of a text, or none of them.
 
         Args:
             text: The statements.
             clock: What the clock shows, in ticks.
             begin: Has a statement begin.
+            home: The name of the service that they are in.
         """
+        given = cut(text) if self._asks else None
+        member = self._member_of(text, given, clock, begin, home)
+        if member is not None:
+            return (member,)
         before = self.types.copy(), self.feeds.copy(), self.depths.copy(), self.count
         running = len(self.statements)
         declared, variables, contexts = self.declared.copy(), self.variables.known.copy(), self.contexts.copy()
         try:
             statements = parse(text)
             with shown_in(text):
+                known = None if given is None or len(statements) > 1 else self._template(given, statements[0], text)
+                if known is not None and (member := self._member_of(text, given, clock, begin, home)) is not None:
+                    return (member,)
                 made = [
                     self._deployed(inlined(each, self.declared, text), clock, begin)
                     for each in statements
@@ -111,14 +130,153 @@ class Deployments:
         except BaseException:
             self.types, self.feeds, self.depths, self.count = before
             while len(self.statements) > running:
-                self.statements.popitem()
+                self.alone.pop(self.statements.popitem()[0], None)
             self.changes += 1
             self.declared, self.variables.known, self.contexts = declared, variables, contexts
             self._rest()
             raise
+        if known is not None and given is not None and made:
+            known.begin(given, made[0])
         for each in made:
             self.tell(each, "deployed")
         return tuple(made)
+
+    # Groups
+
+    def _template(self, given: CutText, statement: Statement, text: str) -> Template | None:
+        """The template of a statement that is all of a text; None if declared expressions stand in it."""
+        says_itself = inlined(statement, self.declared, text).body is statement.body
+        return self._templates.learn(given, statement) if says_itself else None
+
+    def _member_of(
+        self, text: str, given: CutText | None, clock: int, begin: Callable[[RunningStatement], None], home: str
+    ) -> RunningStatement | None:
+        """The statement of a text in a group; None if it is not known that there is one."""
+        known = None if given is None else self._templates.of(given)
+        if known is None or given is None:
+            return None
+        name = known.name_in(given) or f"statement {self.count + 1}"
+        group = self._group_of(text, given, known, home)
+        if group is None or name in self.statements:
+            return None
+        made = self._joined(group, name, known.values(given), clock, begin)
+        if self.listeners:
+            self.tell(made, "deployed")
+        return made
+
+    def _group_of(self, text: str, given: CutText, known: Template, home: str) -> StatementGroup | None:
+        """The group that a text's statement belongs to; None if it is computed by itself."""
+        if not known.has_group(given, home):
+            template, _ = opened(parse(text)[0])
+            first = known.first(given)
+            statement = None if first is None else self.alone.get(first.name)
+            if (self._epoch, template, home) in self.groups:
+                known.join(given, home, self.groups[self._epoch, template, home])
+            elif first is None or statement is None or (statement.number, statement.home) != (first.number, home):
+                return None  # it is the first one
+            else:
+                group = self.group(template, home)
+                known.join(given, home, group)
+                if group is not None:
+                    del self.alone[statement.name]
+                    group.add(statement, first.constants)
+                    self._have(group)
+        return known.group(given, home)
+
+    def group(self, template: Statement, home: str = "") -> StatementGroup | None:
+        """The group of a template, which may be new; None if its statements are computed by themselves.
+
+        Raises:
+            PlacedError: As `gpu_ops.epl.planning.standing.planned_group`.
+        """
+        if (self._epoch, template, home) in self.groups:
+            return self.groups[self._epoch, template, home]
+        plan = planned_group(template, self._ledger(MIN_TIME))
+        if plan is None:
+            return None
+        devices = [place(node, self._device) for node in (plan.plan.node, *plan.asked.computed)]
+        if any(each is not devices[0] for each in devices):
+            return None
+        return StatementGroup(template, plan, devices[0], self._listening, self.ticks, home)
+
+    def _joined(
+        self,
+        group: StatementGroup,
+        name: str,
+        constants: tuple[Any, ...],
+        clock: int,
+        begin: Callable[[RunningStatement], None],
+    ) -> RunningStatement:
+        """Have a statement in a group."""
+        if not len(group):
+            group = self._have(group)
+        made = self._member(group, name, clock)
+        group.add(made, constants)
+        begin(made)
+        return made
+
+    def restore_group(self, group: StatementGroup, table: pa.Table, kept: pa.Table | None) -> None:
+        """Have the statements of a group as a checkpoint has them.
+
+        Args:
+            group: The group, without statements.
+            table: A row for each (`gpu_ops.epl.groups.STATE`), with their constants.
+            kept: What they keep, by their places in the table.
+        """
+        made = []
+        for name, number, since, keeps, failed in zip(*(table[each].to_pylist() for each in STATE.names), strict=True):
+            each = self._member(group, name, since)
+            each.number, each.kept = number, [] if keeps else None
+            each.failed = (
+                None if failed is None else QueryFailedError(failed, remedy="Undeploy it, and deploy it again.")
+            )
+            made.append(each)
+        if kept is not None:
+            owners = kept[OWNER].to_numpy()
+            for at in np.unique(owners).tolist():
+                made[at].keep(kept.take(np.flatnonzero(owners == at)).drop_columns([OWNER]))
+        group.add_each(made, table.drop_columns(STATE.names))
+        self._have(group)
+
+    def renumber(self) -> None:
+        """Put the statements in the order of their numbers."""
+        self.statements = dict(sorted(self.statements.items(), key=lambda item: item[1].number))
+        self._number = max((each.number for each in self.statements.values()), default=0)
+        self.changes += 1
+
+    def _have(self, group: StatementGroup) -> StatementGroup:
+        """Have a group, or the one that there is instead."""
+        self.changes += 1
+        return self.groups.setdefault((self._epoch, group.template, group.home), group)
+
+    def _leave(self, statement: RunningStatement) -> None:
+        """Take a statement out of its group."""
+        group = statement.group
+        assert isinstance(group, StatementGroup)  # noqa: S101  (there is no other kind)
+        group.remove([statement])
+        if not len(group):
+            self.groups = {key: each for key, each in self.groups.items() if each is not group}
+            self.changes += 1
+
+    def set_apart(self, statement: RunningStatement) -> None:
+        """Have a statement computed by itself: it holds nothing that a group would have to give."""
+        if statement.group is None:
+            return
+        text = statement.text
+        with shown_in(text):
+            plan = self.planned(parse(text)[0], statement.since)
+        self._leave(statement)
+        statement.become(text, plan, running(plan.node, statement.device))
+        self.alone[statement.name] = statement
+        self.changes += 1
+
+    def _member(self, group: StatementGroup, name: str, clock: int) -> RunningStatement:
+        self.count += 1
+        self._number += 1
+        made = RunningStatement(name, "", group.plan, "", (), clock, group.device, None, self._listening)
+        made.home, made.number = group.home, self._number
+        self.statements[name] = made
+        return made
 
     def create(self, text: str, clock: int = 0) -> None:
         """Have what a text creates, which has no other statements."""
@@ -130,20 +288,25 @@ class Deployments:
         """Take a statement away."""
         statement = self[name]
         del self.statements[name]
-        self.changes += 1
-        self._rest()
+        if statement.group is None:
+            del self.alone[name]
+            self.changes += 1
+            self._rest()
+        else:
+            self._leave(statement)
         self.tell(statement, "undeployed")
 
     def _rest(self) -> None:
         """End the contexts in which there is no statement."""
-        used = {each.plan.context.name for each in self.statements.values() if each.plan.context is not None}
+        used = {each.plan.context.name for each in self.alone.values() if each.plan.context is not None}
         for name, each in self.contexts.items():
             if name not in used:
                 each.end()
 
     def active_filters(self) -> int:
         """How many filters over events are active."""
-        return sum(each.plan.filters for each in self.statements.values())
+        together = sum(len(each) * each.plan.filters for each in self.groups.values())
+        return together + sum(each.plan.filters for each in self.alone.values())
 
     def tell(self, statement: RunningStatement, state: str) -> None:
         """Tell those who listen to states of a statement."""
@@ -151,7 +314,7 @@ class Deployments:
             try:
                 listener(statement, state)
             except Exception as error:  # noqa: BLE001  (a listener that raises stops nothing)
-                self._errors.append((statement.name, error))
+                self._listening.errors.append((statement.name, error))
 
     def _created(self, statement: Statement, text: str, clock: int) -> bool:
         """Whether a statement only makes a type of events, or an expression; then there is one."""
@@ -175,6 +338,9 @@ class Deployments:
                 self.declared[declaration.name] = DeclaredExpression(declaration, text)
             case _:
                 return False
+        # Names in texts may mean something else from now on: what is deployed stays as it is.
+        self._templates.clear()
+        self._epoch += 1
         return True
 
     def _add_schema(self, schema: CreateSchema) -> None:
@@ -191,7 +357,9 @@ class Deployments:
         except ColumnError as error:
             raise failure_at(schema, str(error)) from None
         known = self.types.get(schema.name)
-        is_used = any(schema.name in (each.target, *each.plan.reads) for each in self.statements.values())
+        used = {name for each in self.alone.values() for name in (each.target, *each.plan.reads)}
+        used |= {name for each in self.groups.values() for name in each.plan.reads}
+        is_used = schema.name in used
         if known is None or not is_used:
             self._add_type_at(schema, schema.name, fields)
         elif not known.equals(fields):
@@ -233,7 +401,7 @@ class Deployments:
             PlanError: There is none, it is a constant, or a statement has read it once and for all.
             ColumnError: The value is of another type.
         """
-        for each in self.statements.values():
+        for each in self.alone.values():
             if name in each.plan.variables.frozen:
                 raise PlanError(_read_once(name, each.name), remedy="Undeploy that statement first.")
         self.variables.set(name, value)
@@ -242,7 +410,7 @@ class Deployments:
         """Refuse that one statement sets what another has read once and for all."""
         if not plan.variables.frozen and plan.setting is None:
             return
-        others = [(each.name, each.plan) for each in self.statements.values()]
+        others = [(each.name, each.plan) for each in self.alone.values()]
         pairs = [(name, plan, each) for _, each in others] + [(other, each, plan) for other, each in others]
         for reader, read, setter in pairs:
             both = set(read.variables.frozen) & set(() if setter.setting is None else setter.setting.names)
@@ -294,11 +462,11 @@ class Deployments:
         target, names = self._inserted(statement, plan)
         device = place(plan.node, self._device)
         made = RunningStatement(
-            name, str(statement), plan, target, names, clock, device, running(plan.node, device), self._errors
+            name, str(statement), plan, target, names, clock, device, running(plan.node, device), self._listening
         )
         self._number += 1
         made.number = self._number
-        self.statements[name] = made
+        self.statements[name] = self.alone[name] = made
         self.changes += 1
         if target:
             self._deepen(statement)
@@ -306,7 +474,7 @@ class Deployments:
 
     def _deepen(self, statement: Statement) -> None:
         """Have each type deeper than those that the statements read which insert into it."""
-        inserting = [each for each in self.statements.values() if each.target]
+        inserting = [each for each in self.alone.values() if each.target]
         while found := [
             (each.target, deeper) for each in inserting if (deeper := self._below(each)) > self.depths[each.target]
         ]:

@@ -109,6 +109,7 @@ class IsolatedService(ServiceCalls):
                     remedy="Move it when both show the same time.",
                 )
         for each in moved.values():
+            self._deployments.set_apart(each)
             each.home, each.offset = entered.name, each.offset + ahead
         self._deployments.changes += 1
 

@@ -88,7 +88,7 @@ _VIEW = re.compile(r"\s*\w+\s*:\s*\w+")
 _CONTEXT = re.compile(r"\s*context\s+[\w`]", re.IGNORECASE)
 _PARAMETER = re.compile(r"(?::([^\W\d]\w*))?(?::([^\W\d]\w*))?")
 
-_TOKEN = re.compile(
+TOKEN = re.compile(
     r"""
     (?P<space>\s+|//[^\n]*|/\*.*?\*/)
   | (?P<hyphened>(?:retain-union|retain-intersection|every-distinct)\b)
@@ -100,6 +100,7 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE | re.DOTALL | re.IGNORECASE,
 )
+"""A token, or space between two."""
 
 
 class Token(NamedTuple):
@@ -132,7 +133,7 @@ class Lexer:
     def tokens(self, text: str, takes: Callable[[str], bool]) -> Iterator[Token]:
         """The tokens of a text; `takes` says whether a token of a type can come next."""
         at, previous = 0, ""
-        match = _TOKEN.match
+        match = TOKEN.match
         while at < len(text):
             found = match(text, at)
             if found is None:

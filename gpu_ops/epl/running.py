@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, overload
+from typing import Any, Protocol, overload
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +21,7 @@ from gpu_ops.operators.events import Events
 from gpu_ops.operators.operator import StepInput
 from gpu_ops.operators.runtime.steps import RunningNode
 from gpu_ops.plan.nodes import Feed, Node
+from gpu_ops.plan.standing import StandingFilter
 
 TICKS = pa.schema([(CLOCK, TIME_TYPE), (ASK, pa.bool_())])
 """The columns of ticks."""
@@ -42,6 +43,52 @@ class Delivery:
     statement: str
     new: pa.Table | None
     old: pa.Table | None
+
+
+@dataclass
+class Listening:
+    """What the listeners of a runtime share.
+
+    Attributes:
+        errors: What they raised, with the statement's name.
+        count: How many there have been.
+    """
+
+    errors: list[tuple[str, Exception]]
+    count: int = 0
+
+
+class DeliveredPart(Protocol):
+    """Some of the deliveries of a step."""
+
+    @property
+    def places(self) -> Any:
+        """int64 place of each."""
+
+    @property
+    def numbers(self) -> Any:
+        """int64 number of the statement of each."""
+
+    @property
+    def is_heard(self) -> bool:
+        """Whether anybody listens to one of the statements."""
+
+    @property
+    def heard(self) -> Any:
+        """Whether anybody listens to the statement of each."""
+
+    @property
+    def listening(self) -> Listening:
+        """What its listeners share with others."""
+
+    def __len__(self) -> int:
+        """How many there are."""
+
+    def delivery(self, number: int) -> Delivery:
+        """One of them."""
+
+    def tell(self, number: int) -> None:
+        """Hand one of them to those who listen."""
 
 
 class DeliveredRows:
@@ -89,10 +136,19 @@ class DeliveredRows:
         """Whether anybody listens."""
         return self.statement.is_heard
 
+    @property
+    def heard(self) -> Any:
+        """Whether anybody listens, for each."""
+        return np.full(len(self), self.is_heard)
+
+    @property
+    def listening(self) -> Listening:
+        """What its listeners share with others."""
+        return self.statement.listening
+
     def tell(self, number: int) -> None:
         """Hand one of them to the listeners."""
-        if self.statement.is_heard:
-            self.statement.tell(self.delivery(number))
+        self.statement.tell(self.delivery(number))
 
     def delivery(self, number: int) -> Delivery:
         """One of them."""
@@ -112,7 +168,7 @@ class SentDeliveries(Sequence[Delivery]):
         parts: The deliveries of each statement.
     """
 
-    def __init__(self, parts: Sequence[DeliveredRows]) -> None:
+    def __init__(self, parts: Sequence[DeliveredPart]) -> None:
         self._parts = [*parts]
 
     @cached_property
@@ -125,9 +181,14 @@ class SentDeliveries(Sequence[Delivery]):
     @cached_property
     def _order(self) -> Any:
         """The numbers of the deliveries in their order, which is asked for only where somebody looks."""
+        return np.lexsort(self._keys)
+
+    @cached_property
+    def _keys(self) -> tuple[Any, Any]:
+        """(the number of each one's statement, its place)."""
         empty = np.zeros(0, np.int64)
-        places = np.concatenate([empty, *(each.places for each in self._parts)])
-        return np.lexsort((np.concatenate([empty, *(each.numbers for each in self._parts)]), places))
+        numbers = np.concatenate([empty, *(each.numbers for each in self._parts)])
+        return numbers, np.concatenate([empty, *(each.places for each in self._parts)])
 
     @overload
     def __getitem__(self, index: int) -> Delivery: ...
@@ -143,12 +204,30 @@ class SentDeliveries(Sequence[Delivery]):
 
     def tell(self) -> None:
         """Hand the deliveries to those who listen, in order."""
-        if any(each.is_heard for each in self._parts):
-            for at in self._order.tolist():
-                rows, number = self._found(at)
-                rows.tell(number)
+        after: tuple[int, int] | None = (-1, -1)
+        while after is not None and any(each.is_heard for each in self._parts):
+            heard = np.flatnonzero(np.concatenate([each.heard for each in self._parts]))
+            numbers, places = (keys[heard] for keys in self._keys)
+            later = (places > after[0]) | ((places == after[0]) & (numbers > after[1]))
+            heard, numbers, places = heard[later], numbers[later], places[later]
+            after = self._told(heard[np.lexsort((numbers, places))])
 
-    def _found(self, at: int) -> tuple[DeliveredRows, int]:
+    def _told(self, order: Any) -> tuple[int, int] | None:
+        """Tell until somebody else listens too.
+
+        Returns:
+            Place and number of the last one that was told; None if all were.
+        """
+        listening, (numbers, places) = self._parts[0].listening, self._keys
+        count = listening.count
+        for at in order.tolist():
+            part, number = self._found(at)
+            part.tell(number)
+            if listening.count != count:
+                return int(places[at]), int(numbers[at])
+        return None
+
+    def _found(self, at: int) -> tuple[DeliveredPart, int]:
         owner = int(np.searchsorted(self._begins, at, side="right")) - 1
         return self._parts[owner], at - int(self._begins[owner])
 
@@ -182,6 +261,14 @@ class PlacedRows:
         clocks = None if self.clocks is None else self.shown_clocks[first:last]
         return PlacedRows(self.places[first:last], self.rows.slice(first, last - first), clocks)
 
+    def take(self, at: Any, names: Sequence[str]) -> PlacedRows:
+        """Those at some indices, which ascend, with some of their columns."""
+        rows = self.rows.select([name for name in names if name in self.rows.column_names])
+        clocks = None if self.clocks is None else lambda: self.shown_clocks[at]
+        if len(at) == len(self.places):
+            return replace(self, rows=rows)
+        return PlacedRows(self.places[at], rows.take(pa.array(at)), clocks)
+
     def table(self, names: Sequence[str]) -> pa.Table:
         """Some of their columns, with those of arrivals."""
         columns = []
@@ -212,13 +299,32 @@ class TickRows:
         return TickRows(self.places[first:last], self.clocks[first:last], self.asks[first:last])
 
 
+class Group(Protocol):
+    """Statements that are computed together (`gpu_ops.epl.groups`), as one of them sees them."""
+
+    @property
+    def asked(self) -> StandingFilter:
+        """Whose rows are whose."""
+
+    def deliveries(self) -> pa.Table:
+        """What they delivered since the last call, in one table."""
+
+    def text_of(self, slot: int) -> str:
+        """The text of one."""
+
+    def hear(self, statement: RunningStatement) -> None:
+        """Know that somebody listens to one."""
+
+    def keep(self, statement: RunningStatement) -> None:
+        """Know that one keeps its deliveries."""
+
+
 @dataclass(eq=False)
 class RunningStatement:
     """A deployed statement. `Runtime.deploy` makes it.
 
     Attributes:
         name: Its name: that of `@name`, else `statement 1` and so on.
-        text: Its text.
         plan: What it computes.
         target: The type of events that its rows are too; nothing if they are none.
         names: What its columns are called there.
@@ -229,17 +335,20 @@ class RunningStatement:
         begun: Whether it has seen the instances of its context.
         offset: How far its own clock is ahead of that of its service, in ticks: it came from one with another clock.
         number: Those that were deployed later have greater ones.
+        group: The `StatementGroup` that it is computed with; None if it is computed by itself.
+        slot: Its place there.
+        listening: What listeners share.
     """
 
     name: str
-    text: str
+    _text: str
     plan: PlannedStatement
     target: str
     names: tuple[str, ...]
     since: int
     _device: Device
-    _running: RunningNode
-    _errors: list[tuple[str, Exception]]
+    _running: RunningNode | None
+    listening: Listening
     _listeners: list[Listener] = field(default_factory=list)
     failed: BaseException | None = None
     kept: list[pa.Table] | None = None
@@ -247,7 +356,14 @@ class RunningStatement:
     begun: bool = False
     offset: int = 0
     number: int = 0
+    group: Group | None = None
+    slot: int = -1
     _keeping: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def text(self) -> str:
+        """Its text."""
+        return self._text if self.group is None else self.group.text_of(self.slot)
 
     @property
     def schema(self) -> pa.Schema:
@@ -265,6 +381,9 @@ class RunningStatement:
         if not callable(listener):
             raise PlanError(f"listener is {shown(listener)}.", remedy="It is a function of three: new, old, statement.")
         self._listeners.append(listener)
+        self.listening.count += 1
+        if self.group is not None:
+            self.group.hear(self)
 
     def subscribe(self, subscriber: Subscriber) -> None:
         """Have a function called with each new row, a column an argument, as Python values.
@@ -287,6 +406,8 @@ class RunningStatement:
         """
         with self._keeping:
             kept, self.kept = self.kept, []
+        if self.group is not None:
+            self.group.keep(self)
         return pa.concat_tables(kept) if kept else self.kept_schema.empty_table()
 
     @property
@@ -296,9 +417,26 @@ class RunningStatement:
 
     def explain(self) -> str:
         """The plan: its nodes, each after those that it reads."""
-        return "\n".join(node.describe() for node in self.plan.node.walk())
+        lines = [node.describe() for node in self.plan.node.walk()]
+        return "\n".join(lines if self.group is None else [*self.group.asked.describe(), *lines])
 
     # Steps
+
+    def join(self, group: Group, slot: int, plan: PlannedStatement) -> None:
+        """Be computed with others, at some place among them."""
+        self.group, self.slot, self.plan, self._running = group, slot, plan, None
+        vars(self).pop("reads", None)
+
+    def become(self, text: str, plan: PlannedStatement, own: RunningNode) -> None:
+        """Leave its group, and be computed by itself.
+
+        Args:
+            text: Its text.
+            plan: What it computes.
+            own: The plan as it runs.
+        """
+        self.group, self.slot, self._text, self.plan, self._running = None, -1, text, plan, own
+        vars(self).pop("reads", None)
 
     @property
     def device(self) -> Device:
@@ -308,7 +446,7 @@ class RunningStatement:
     @property
     def nodes(self) -> list[RunningNode]:
         """What runs, each node after those that it reads."""
-        return self._running.walk()
+        return [] if self._running is None else self._running.walk()
 
     def step(
         self,
@@ -323,7 +461,8 @@ class RunningStatement:
             ticks: The leaf of ticks, and the ticks.
             cti: The place of the next turn.
         """
-        results = stepped_node(self._running, self._device, self._reads, arrived, ticks, cti)
+        assert self._running is not None  # noqa: S101  (a group steps its statements)
+        results = stepped_node(self._running, self._device, self.reads, arrived, ticks, cti)
         schema, tables, columns = self.plan.node.schema, [], self._device.columns
         for events in results.events:
             if len(events):
@@ -334,18 +473,18 @@ class RunningStatement:
         return _in_order(tables[0] if len(tables) == 1 else pa.concat_tables(tables).combine_chunks())
 
     @cached_property
-    def _reads(self) -> dict[Node, list[str]]:
+    def reads(self) -> dict[Node, list[str]]:
         """The leaves of the plan, and which of their columns it reads."""
         return leaves_of(self.plan.node)
 
     def inserted(self, made: pa.Table) -> PlacedRows:
         """The rows of a step that are events of another stream, at the places at which they were made."""
         some = _where(made, np.isin(_kinds(made), self.plan.inserts))
-        return PlacedRows(some[PLACE].to_numpy(), self._named(some).rename_columns(list(self.names)))
+        return PlacedRows(some[PLACE].to_numpy(), self.named(some).rename_columns(list(self.names)))
 
     def held(self, made: pa.Table) -> pa.Table:
         """The rows of a step that are content."""
-        return self._named(_where(made, _kinds(made) == HELD))
+        return self.named(_where(made, _kinds(made) == HELD))
 
     def delivered(self, made: pa.Table) -> DeliveredRows | None:
         """All deliveries in a step; None if there are none."""
@@ -353,12 +492,16 @@ class RunningStatement:
         shown = np.isin(kinds, [kind for kind in (EMPTY, *self.plan.shows) if kind is not None])
         if not shown.any():
             return None
-        places, named = made[PLACE].to_numpy(), self._named(made)
+        places, named = made[PLACE].to_numpy(), self.named(made)
         if self.kept is not None:
-            rows = self._rows_shown(named, kinds, places, shown & (kinds != EMPTY))
-            with self._keeping:  # another thread may take what was kept before
-                self.kept.append(rows)
+            self.keep(self._rows_shown(named, kinds, places, shown & (kinds != EMPTY)))
         return DeliveredRows(self, named, kinds, places, shown)
+
+    def keep(self, rows: pa.Table) -> None:
+        """Have rows that `deliveries` gives, if it was called before."""
+        with self._keeping:
+            if self.kept is not None:
+                self.kept.append(rows)
 
     def tell(self, delivery: Delivery) -> None:
         """Hand a delivery to the listeners."""
@@ -366,7 +509,7 @@ class RunningStatement:
             try:
                 listener(delivery.new, delivery.old, self)
             except Exception as error:  # noqa: BLE001  (a listener that raises stops nothing)
-                self._errors.append((self.name, error))
+                self.listening.errors.append((self.name, error))
 
     @property
     def is_heard(self) -> bool:
@@ -385,7 +528,7 @@ class RunningStatement:
             words = pc.if_else(pa.array(is_new), "new", "old")
         return pa.table([pa.array(places // TURN, pa.int64()), words, *table.columns], self.kept_schema)
 
-    def _named(self, table: pa.Table) -> pa.Table:
+    def named(self, table: pa.Table) -> pa.Table:
         """Rows with the names of the columns."""
         names = [f"@column {at}" for at in range(len(self.schema))]
         return table.select(names).rename_columns(self.schema.names)

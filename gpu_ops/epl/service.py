@@ -13,8 +13,9 @@ import pyarrow as pa
 from gpu_ops.core.arguments import whole
 from gpu_ops.core.turns import LEVEL, STEP, TURN
 from gpu_ops.epl.deployments import Deployments
+from gpu_ops.epl.groups import StatementGroup
 from gpu_ops.epl.order import Order, SomeTurns, order_of
-from gpu_ops.epl.running import DeliveredRows, PlacedRows, RunningStatement, SentDeliveries, TickRows
+from gpu_ops.epl.running import DeliveredPart, PlacedRows, RunningStatement, SentDeliveries, TickRows
 from gpu_ops.epl.sent_rows import arrival_times, milliseconds, system_time, table_of, timed_rows
 from gpu_ops.errors import PlanError, QueryFailedError
 from gpu_ops.plan.nodes import Feed
@@ -78,6 +79,7 @@ class Service:
         self._deployments, self._turns = deployments, turns
         self.clock, self.name, self.system = clock, name, system
         self._order, self._seen = Order((), ()), -1
+        self._groups: list[StatementGroup] = []
 
     @property
     def statements(self) -> tuple[RunningStatement, ...]:
@@ -86,11 +88,14 @@ class Service:
 
     def deploy(self, text: str) -> tuple[RunningStatement, ...]:
         """Add the statements of a text: they begin now."""
-        return self._deployments.deploy(text, self.clock * _MILLISECOND, self._begin)
+        return self._deployments.deploy(text, self.clock * _MILLISECOND, self.begin, self.name)
 
-    def _begin(self, statement: RunningStatement) -> None:
-        """Show a statement the clock."""
+    def begin(self, statement: RunningStatement) -> None:
+        """Show a statement the clock, which is a turn."""
         statement.home = self.name
+        if statement.group is not None:
+            self._turns.take(1)  # it has no clock
+            return
         self._asked(statement, ask=False)
 
     # Turns
@@ -267,9 +272,11 @@ class Service:
         """
         deployments = self._deployments
         if self._seen != deployments.changes:
-            numbered = tuple((each.number, each) for each in self.statements)
+            mine = (each for each in deployments.alone.values() if each.home == self.name)
+            numbered = tuple((each.number, each) for each in sorted(mine, key=lambda each: each.number))
             self._order, self._seen = order_of(numbered, deployments.depths), deployments.changes
-        found: list[DeliveredRows] = []
+            self._groups = [each for each in deployments.groups.values() if each.home == self.name]
+        found: list[DeliveredPart] = []
         failures: list[RunningStatement] = []
         for piece in SomeTurns(arrived, ticks, before, first * TURN, self._turns.next * TURN).pieces(self._order.cuts):
             self._taken(piece, found, failures)
@@ -282,7 +289,7 @@ class Service:
             raise failures[0].failed
         return sent
 
-    def _taken(self, turns: SomeTurns, found: list[DeliveredRows], failures: list[RunningStatement]) -> None:
+    def _taken(self, turns: SomeTurns, found: list[DeliveredPart], failures: list[RunningStatement]) -> None:
         """Have the statements take some turns: what they deliver is added to what is found."""
         arrived, ticks, before = turns.arrived, turns.ticks, turns.before
         inserted: dict[str, list[PlacedRows]] = {}
@@ -310,6 +317,13 @@ class Service:
                 continue
             if delivered is not None:
                 found.append(delivered)
+        # Groups insert nothing and set nothing, so that nobody waits for them.
+        for group in self._groups:
+            (name,) = group.plan.reads
+            if name in inserted:
+                arrived[name] = self._merged(name, inserted.pop(name), arrived.get(name), ticks, before)
+            if name in arrived and (pairs := group.taken(arrived[name], turns.until, failures)) is not None:
+                found.append(pairs)
 
     def _merged(
         self, name: str, parts: Sequence[PlacedRows], sent: PlacedRows | None, ticks: TickRows | None, before: int
@@ -350,6 +364,9 @@ class Service:
             raise QueryFailedError(
                 f"The statement {name!r} has failed.", remedy="Undeploy it, and deploy it again."
             ) from statement.failed
+        if statement.group is not None:
+            self._turns.take(1)
+            return statement.schema.empty_table()  # it has no window
         if statement.plan.setting is not None:
             return self._deployments.variables.table(statement.plan.setting.names)
         return statement.held(self._asked(statement, ask=True))

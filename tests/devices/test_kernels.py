@@ -25,7 +25,7 @@ from gpu_ops.core.time import MAX_TIME, MIN_TIME
 from gpu_ops.devices.cpu import kernels as cpu
 from gpu_ops.devices.cpu import statistics
 from gpu_ops.devices.kernels import Kernels
-from tests.support import digit_contracts, join_contracts, run_contracts
+from tests.support import digit_contracts, holding_contracts, join_contracts, run_contracts
 from tests.support.kernel_contracts import (
     ANY_INT,
     CONTRACTS,
@@ -153,6 +153,7 @@ def test_each_kernel_is_in_the_table() -> None:
     elsewhere = {
         *run_contracts.CONTRACTS,
         *join_contracts.CONTRACTS,
+        *holding_contracts.CONTRACTS,
         *digit_contracts.CONTRACTS,
         *digit_contracts.LOGARITHMS,
     }

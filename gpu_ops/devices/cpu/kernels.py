@@ -42,6 +42,7 @@ from gpu_ops.devices.cpu.grids import (
     grid_ranges,
     grid_ranges_by_start,
 )
+from gpu_ops.devices.cpu.holding import count_holding, pairs_holding
 from gpu_ops.devices.cpu.joins import coverage, joined, last_started, meetings, pair_offsets, starts_within
 from gpu_ops.devices.cpu.means import mean_limbs
 from gpu_ops.devices.cpu.numbers import float_limbs, limb_plan, round_limbs, square_limbs, variance
