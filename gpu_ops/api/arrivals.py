@@ -59,13 +59,14 @@ def arrivals(
         until: What it shows last, when all events have come.
 
     Returns:
-        An `ArrivalStream`; of several streams a tuple of these, on the turns of one clock.
+        An `ArrivalStream`; of several streams a tuple of these, on the turns of one clock. On Spark its answers are
+        DataFrames; what needs all events in one order, and not those of each key, is refused when it is collected.
 
     Raises:
         ColumnError: A stream has no such column. When data is read: two events of a stream start together, and nothing
             says which is first.
         TimeError: (when data is read) An event starts before the clock.
-        PlanError: A stream is on Spark, where events have no order.
+        PlanError: Some of the streams are on Spark, and some are not.
 
     Examples:
         >>> import gpu_ops as g

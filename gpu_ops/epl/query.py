@@ -61,14 +61,16 @@ def query(
         A stream of the rows that are delivered: ``turn``, ``row`` (``"new"`` or ``"old"``), and the columns of the
         statement, as `RunningStatement.deliveries` has them. An event and a move of the clock are a turn each, and turn
         0 is the beginning. The lifetime of a row is the tick at which the clock showed its turn's time. `collect` gives
-        rows in their order on one machine; `start` runs the statement live, with an input for each type.
+        rows in their order on one machine, a DataFrame of DataFrames; `start` runs the statement live, with an input
+        for each type.
 
     Raises:
         TextError: A statement cannot be read, or asks for what there is not.
         ColumnError: ``order`` or ``time`` is no column of an input, or a column of the answer has a name twice. When
             data is read: two events of an input come at one time, and nothing says which is first.
         TimeError: (when data is read) An event comes before ``start``.
-        PlanError: An input is no frame, or is on Spark, where events have no order.
+        PlanError: An input is no frame, or some are on Spark and some are not. When an answer on Spark is collected:
+            the text needs all events in one order, and not those of each key.
 
     Examples:
         >>> from gpu_ops import epl
@@ -139,13 +141,24 @@ def _events(name: str, given: Any, order: str | None, time: str | None) -> Node:
     unit: Literal["us", "ms"] = "us" if time is None else "ms"
     is_number = dtype.is_integer()
     zone = None if is_number or dtype.time_zone is not None else "UTC"
-    made = events(frame.to_native(), start=column, unit=unit if is_number else None, zone=zone, name=name)
-    if column in made.schema.names:
+
+    def timed(by: str, all_columns: Any = frame) -> Node:
+        """The events, whose times are in a column."""
+        native = all_columns.to_native()
+        made = events(native, start=by, unit=unit if is_number else None, zone=zone, name=name)
         return made._node  # noqa: SLF001
+
+    made = timed(column)
+    if column in made.schema.names:
+        return made
     # The time is a property like others.
+    if made.on_spark:
+        # Spark's SQL makes no number of a time as Narwhals would write it.
+        times = f"{column}, as a time"
+        return timed(times, frame.with_columns(nw.col(column).alias(times)))
     back = nw.col("start").dt.timestamp(unit).cast(dtype) if is_number else nw.col("start")
     every = (back.alias(each) if each == column else nw.col(each) for each in known)
-    return Project(made._node, tuple(every), keep=False)  # noqa: SLF001
+    return Project(made, tuple(every), keep=False)
 
 
 class _OverData:

@@ -45,14 +45,15 @@ def on_turns(
 
     Raises:
         ColumnError: As `EventLedger`.
-        PlanError: As `EventLedger`; or the events are on Spark.
+        PlanError: As `EventLedger`; or some of the events are on Spark and some are not.
     """
-    for name, node in streams.items():
-        if node.on_spark:
-            raise PlanError(
-                f"Deliveries hang on one order of all events, and {name!r} is on Spark, where there is none.",
-                remedy="Collect it first: g.events(frame.toArrow(), start=…).",
-            )
+    there = [name for name, node in streams.items() if node.on_spark]
+    if there and len(there) < len(streams):
+        here = next(name for name in streams if name not in there)
+        raise PlanError(
+            f"{there[0]!r} is on Spark, and {here!r} is not.",
+            remedy="Give all as DataFrames: spark.createDataFrame(table).",
+        )
     nodes = tuple(KeyBy(node, ()) if node.key else node for node in streams.values())
     ticks = EventLedger(nodes, tuple(streams), None, order, since, until, moves)
     made = {name: EventLedger(nodes, tuple(streams), at, order, since, until, moves) for at, name in enumerate(streams)}

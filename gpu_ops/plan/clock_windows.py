@@ -21,6 +21,7 @@ from gpu_ops.core.turns import ASK, CLOCK, DUE
 from gpu_ops.errors import ColumnError, PlanError
 from gpu_ops.plan.data_windows import DataWindow
 from gpu_ops.plan.nodes import Ends, Node, Unary
+from gpu_ops.plan.splits import Split, one_order
 from gpu_ops.plan.window_kinds import UNKNOWN, AsPart, Assigned, Remains, RowNote
 
 _DAY = 86_400_000_000
@@ -169,6 +170,10 @@ class UntilTick(Node):
     def together(self) -> tuple[str, ...]:
         return ()
 
+    def split(self, below: Sequence[Split]) -> Split:
+        by_arrival = self.since == CLOCK and self.span is not None and not self.span.months
+        return below[0].seeing(self.span.ticks if by_arrival and self.span is not None else None)
+
     @property
     def time_rule(self) -> str:
         return _HELD_BACK
@@ -212,6 +217,9 @@ class UntilStamp(Unary):
     def together(self) -> tuple[str, ...]:
         return ()
 
+    def split(self, below: Sequence[Split]) -> Split:
+        raise one_order("A window by stamps without a key")
+
     @property
     def time_rule(self) -> str:
         return _HELD_BACK
@@ -245,6 +253,10 @@ class Accumulated(Assigned):
     halo = "ticks make rows leave"
     as_part = AsPart(timer=True, remains="all")
     by_clock: ClassVar[bool] = True
+
+    @property
+    def sees(self) -> int | None:
+        return None if self.span.months else self.span.ticks
 
     def __str__(self) -> str:
         return f"accumulated {self.span}"
@@ -338,6 +350,10 @@ class FirstClock(Assigned):
 
     def __str__(self) -> str:
         return f"first {self.span}{'' if self.since is None else f' since={self.since}'}"
+
+    @property
+    def row_by_row(self) -> bool:
+        return self.since is not None
 
     @property
     def as_part(self) -> AsPart:
@@ -439,6 +455,9 @@ class ClockedWindow(DataWindow):
 
     def ends(self, at: int) -> Ends:
         return "unread"
+
+    def split(self, below: Sequence[Split]) -> Split:
+        return super().split(below).seeing(self.window.sees)
 
     collects = True
 

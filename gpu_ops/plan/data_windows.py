@@ -21,6 +21,7 @@ from gpu_ops.plan.aggregates import Aggregate
 from gpu_ops.plan.calendars import Calendar
 from gpu_ops.plan.expressions import bare_column
 from gpu_ops.plan.nodes import Computed, Node, Unary, check_flat, check_known, selected
+from gpu_ops.plan.splits import Split, one_order
 from gpu_ops.plan.window_conditions import condition_fields
 from gpu_ops.plan.window_kinds import (
     UNKNOWN,
@@ -132,6 +133,10 @@ class FirstSpan(Assigned):
             return "keep all"
         since = "" if self.since is None else f" since={format_time(self.since)}"
         return f"first span {format_span(self.span)}{since}"
+
+    @property
+    def row_by_row(self) -> bool:
+        return self.since is not None or self.is_all
 
     @property
     def is_all(self) -> bool:
@@ -540,6 +545,12 @@ class DataWindow(Unary):
     @property
     def matched(self) -> tuple[tuple[str, ...], ...]:
         return (self.key or self.group,)
+
+    def split(self, below: Sequence[Split]) -> Split:
+        what = f"The window {self.window}"
+        if self.output not in {"alive", "gathering"}:
+            raise one_order(f"{what}, of which {self.output} is asked,")
+        return below[0] if self.window.row_by_row else below[0].by(self.group, what)
 
     def _whole(self) -> tuple[str, ...] | None:
         return None if self.output == "changes" else self.group

@@ -17,6 +17,7 @@ from gpu_ops.plan.aggregates import Aggregate
 from gpu_ops.plan.expressions import bare_column
 from gpu_ops.plan.nodes import Ends, Node, Project, selected
 from gpu_ops.plan.rates import Rate
+from gpu_ops.plan.splits import Split, one_order
 
 Life = Literal["alive", "ever", "left", "window"]
 """Over which rows an aggregate is: those in the window that pass, those of them that ever entered or ever left, or all
@@ -169,6 +170,26 @@ class Deliveries(Node):
     def together(self) -> tuple[str, ...]:
         return ()
 
+    def split(self, below: Sequence[Split]) -> Split:
+        rows, *_ = below
+        asked = {
+            f"The output rate {self.snapshot}": self.snapshot is not None,
+            "A window that posts without rows": self.posts is not None,
+            "Content that is asked for": self.content,
+            "An aggregate over each moment's rows": self.momentary and bool(self.aggregates),
+        }
+        for what, there in asked.items():
+            if there:
+                raise one_order(what)
+        levels = self.levels if self.per == "group" else ()
+        for level in levels:
+            rows = rows.by(level, f"An aggregate{_over(level)}")
+        for each in self.aggregates:
+            for keys in levels if each.keys is None and levels else (each.keys or (),):
+                rows = rows.by(keys, f"{each.aggregate.kind.name}{_over(keys)}")
+        shown = [name for name in self.shown if all(name in level for level in levels)]
+        return rows.picked({name: name for name in shown}).made()
+
     time_rule = "CTI T leaves as T"
 
     collects = True
@@ -211,3 +232,8 @@ class Deliveries(Node):
             sides = f"{sides if self.touched else 'all content'} {self.snapshot}"
         passes = "" if self.passes is None else f" where {self.passes}"
         return f"Deliveries of {sides} rows per {per}{f' agg {aggregates}' if aggregates else ''}{passes}"
+
+
+def _over(keys: Sequence[str]) -> str:
+    """Over which rows an aggregate is, in words."""
+    return " of groups by which its windows are not grouped" if keys else " over all events"

@@ -19,6 +19,7 @@ from gpu_ops.plan.arguments import names
 from gpu_ops.plan.expressions import check_boolean, column_names
 from gpu_ops.plan.lifetimes import Stitch
 from gpu_ops.plan.nodes import Computed, Ends, KeyBy, Node, Project, Unary, check_flat, extended, selected
+from gpu_ops.plan.splits import Split, united
 from gpu_ops.plan.windows import Snapshot, WindowAggregate, named_aggregates
 
 How = Literal["inner", "left", "right", "full", "semi", "anti"]
@@ -338,6 +339,9 @@ class Union(Node):
         return durations.pop() if len(durations) == 1 else None
 
     takes_ends = "passed on"
+
+    def split(self, below: Sequence[Split]) -> Split:
+        return united(below, "A union of streams that share no key")
 
     time_rule = "the oldest CTI of all inputs leaves"
 

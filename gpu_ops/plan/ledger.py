@@ -17,6 +17,7 @@ from gpu_ops.core.turns import ASK, CLOCK, LEVEL, ORDER, PLACE, ROW, TURN
 from gpu_ops.core.types import storage
 from gpu_ops.errors import ColumnError, PlanError, unknown_column
 from gpu_ops.plan.nodes import Ends, Node
+from gpu_ops.plan.splits import Split, united
 
 TICKS = pa.schema([(CLOCK, TIME_TYPE), (ASK, pa.bool_())])
 """The columns of ticks."""
@@ -112,6 +113,9 @@ class EventLedger(Node):
     def together(self) -> tuple[str, ...]:
         return ()
 
+    def split(self, below: Sequence[Split]) -> Split:
+        return Split() if self.gives is None else Split.of_stream(self.gives, self.schema.names)
+
     time_rule = "the oldest CTI of all inputs leaves, as the place of the next turn"
     held = "events up to the oldest CTI, in order"
 
@@ -184,6 +188,10 @@ class Inserted(Node):
     def together(self) -> tuple[str, ...]:
         return ()
 
+    def split(self, below: Sequence[Split]) -> Split:
+        # Each task numbers the rows of a turn that it has, in the order that all of them have.
+        return united(below[:-1], f"What is inserted into {self.name!r}").made()
+
     time_rule = "CTI T leaves as the place of its turn"
 
     def needs(self, wanted: Sequence[str]) -> Sequence[tuple[str, ...]]:
@@ -226,6 +234,9 @@ class AtClock(Node):
     @property
     def together(self) -> tuple[str, ...]:
         return ()
+
+    def split(self, below: Sequence[Split]) -> Split:
+        return below[0]
 
     time_rule = "CTI T leaves as what the clock showed at T"
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 from gpu_ops.core.turns import PLACE
 from gpu_ops.errors import PlanError
 from gpu_ops.plan.nodes import Ends, Unary
+from gpu_ops.plan.splits import Split
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,11 @@ class LookBack(Unary):
     @property
     def together(self) -> tuple[str, ...]:
         return ()
+
+    def split(self, below: Sequence[Split]) -> Split:
+        # Rows that came before are those of all groups, but for those of a batch.
+        group = self.group if all(each.together for each in self.earlier) else ()
+        return below[0].by((*group, *self.within), "Looking back at rows of any key")
 
     def ends(self, at: int) -> Ends:
         return "passed on"

@@ -15,6 +15,7 @@ from gpu_ops.errors import PlanError
 from gpu_ops.plan.aggregates import Aggregate
 from gpu_ops.plan.joins import On
 from gpu_ops.plan.nodes import Ends, Feed, Filter, Node, extended
+from gpu_ops.plan.splits import Split, matched
 
 ASKING = "@asking"
 """The column of pairs with the number of the row that asks (int64)."""
@@ -108,6 +109,24 @@ class Lookup(Node):
     def together(self) -> tuple[str, ...]:
         return ()
 
+    def split(self, below: Sequence[Split]) -> Split:
+        content, rows = below
+        names = self.rows.schema.names
+        for pairs in self._pairs:
+            rows = matched(
+                rows,
+                content,
+                pairs,
+                "A sub-query without an equal column by which its windows are grouped",
+                (names, ()),
+            )
+        return rows
+
+    @property
+    def _pairs(self) -> Sequence[On]:
+        """For each of its aggregates which columns are equal: of a row that asks, and of those that are held."""
+        return [each.on for each in self.looked]
+
     time_rule = "the older CTI of both inputs leaves"
 
     collects = True
@@ -156,6 +175,10 @@ class PairLookup(Lookup):
     condition: nw.Expr | None = None
     columns: tuple[nw.Expr, ...] = ()
     groups: PairGroups | None = None
+
+    @property
+    def _pairs(self) -> Sequence[On]:
+        return [self.on]
 
     @cached_property
     def paired(self) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ import narwhals as nw
 import pyarrow as pa
 
 from gpu_ops.core.time import LIFETIME
+from gpu_ops.core.turns import CLOCK
 from gpu_ops.core.types import storage
 from gpu_ops.errors import ColumnError, PlanError, unknown_column
 from gpu_ops.ingest.advance import Advance
@@ -29,6 +30,7 @@ from gpu_ops.plan.expressions import (
 )
 from gpu_ops.plan.identity import Identified, NodeIdentity, identity, inside
 from gpu_ops.plan.integers import Guard
+from gpu_ops.plan.splits import Split, one_order
 from gpu_ops.plan.terms import Term
 
 if TYPE_CHECKING:
@@ -202,6 +204,17 @@ class Node(Identified):
     def alone(self) -> tuple[bool, ...]:
         """For each input whether an event without a match gives a result."""
         return (True,) * len(self.inputs)
+
+    def split(self, below: Sequence[Split]) -> Split:
+        """How its rows, on turns, may be split among tasks.
+
+        Args:
+            below: How those of its inputs may be.
+
+        Raises:
+            PlanError: They cannot: it needs one order of all events.
+        """
+        raise one_order(self.describe())
 
     handed: ClassVar[Literal["all", "needed", "needed alone"]] = "all"
     """Which payload columns of its input a Spark worker gets: all; those of `needs`; or those of `needs`, in a schema
@@ -519,6 +532,9 @@ class Filter(Expressions):
     def evaluated(self, frame: Any, expressions: Iterable[nw.Expr]) -> Any:
         return frame.filter(*expressions)
 
+    def split(self, below: Sequence[Split]) -> Split:
+        return below[0]
+
     @property
     def computed(self) -> tuple[Computed, ...]:
         return ((self.condition, self.input.schema),)
@@ -568,6 +584,15 @@ class Project(Expressions):
         made = output_schema(self.input.schema, self.expressions, where="select", only_columns=True)
         return self.keep and name not in made.names
 
+    def split(self, below: Sequence[Split]) -> Split:
+        schema = self.input.schema
+        made = output_schema(schema, self.expressions, where="select", only_columns=True).names
+        names = {name: name for name in schema.names if self.keep and name not in made}
+        for expression in self.expressions:
+            names |= copied([expression], frozenset(schema.names)) or {}
+        picked = below[0].picked(names)
+        return picked if names.get(CLOCK) == CLOCK else picked.made()
+
     def evaluated(self, frame: Any, expressions: Iterable[nw.Expr]) -> Any:
         if self.keep:
             return frame.with_columns(*expressions)
@@ -611,6 +636,9 @@ class KeyBy(Unary):
     @cached_property
     def key(self) -> tuple[str, ...]:
         return self.columns
+
+    def split(self, below: Sequence[Split]) -> Split:
+        return below[0]
 
     takes_ends = "passed on"
 

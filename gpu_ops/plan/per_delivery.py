@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from gpu_ops.core.turns import ORDER, ROW
 from gpu_ops.errors import PlanError
 from gpu_ops.plan.nodes import Unary, check_flat, check_known
+from gpu_ops.plan.splits import Split, one_order
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,14 @@ class PerDelivery(Unary):
 
     def needs(self, wanted: Sequence[str]) -> Sequence[tuple[str, ...]]:
         return [tuple(dict.fromkeys((*self.read, *wanted)))]
+
+    def split(self, below: Sequence[Split]) -> Split:
+        if self.limit is not None or self.offset:
+            raise one_order("A limit of each delivery's rows")
+        # In what order a delivery has its rows, their tables do not say.
+        return (
+            below[0] if self.distinct is None else below[0].by(self.distinct, "Leaving out equal rows of several keys")
+        )
 
     held = "deliveries, all at once"
 

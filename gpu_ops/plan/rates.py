@@ -17,6 +17,7 @@ from gpu_ops.plan.clock_windows import ClockSpan
 from gpu_ops.plan.crontab_times import CrontabTimes
 from gpu_ops.plan.expressions import check_boolean
 from gpu_ops.plan.nodes import Node, check_known
+from gpu_ops.plan.splits import Split, one_order
 
 
 @dataclass(frozen=True)
@@ -222,6 +223,12 @@ class OutputRate(Node):
         read |= set(self.schema.names) if isinstance(self.rate.every, When) else set()
         read |= set() if self.passes is None else {self.passes}
         return [tuple(name for name in self.schema.names if name in read), (CLOCK, ASK)]
+
+    def split(self, below: Sequence[Split]) -> Split:
+        waits = self.rate.after is not None or self.rate.after_rows is not None
+        if not self.by_group or self.selection != "first" or waits:
+            raise one_order(f"The output rate {f'{self.selection} ' if self.selection else ''}{self.rate}")
+        return below[0].by(self.group, f"The output rate first {self.rate}")
 
     time_rule = "the older CTI of deliveries and ticks leaves"
 

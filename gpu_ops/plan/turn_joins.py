@@ -17,6 +17,7 @@ from gpu_ops.errors import ColumnError, PlanError
 from gpu_ops.plan.expressions import check_boolean
 from gpu_ops.plan.joins import On
 from gpu_ops.plan.nodes import Computed, Ends, Node, check_known
+from gpu_ops.plan.splits import Split, matched
 
 TurnJoinKind = Literal["inner", "left", "right", "full"]
 
@@ -170,6 +171,23 @@ class TurnJoin(Node):
     @property
     def held(self) -> str:
         return "rows that have not left, in order of their keys"
+
+    def split(self, below: Sequence[Split]) -> Split:
+        made, known = below[0], self.columns(0).names
+        for number, how in enumerate(self.further, start=1):
+            own = self.columns(number).names
+            keeps_mine, keeps_own = how.keeps
+            # Nulls in place of what a row has are no key, though they look like one.
+            known, own = ([] if keeps_own else known), ([] if keeps_mine else own)
+            made = matched(
+                made,
+                below[number],
+                how.on,
+                "A join without an equal column by which its windows are grouped",
+                (known, own),
+            )
+            known = [*known, *own]
+        return made.made()
 
     def needs(self, wanted: Sequence[str]) -> Sequence[tuple[str, ...]]:
         return [tuple(each.schema.names) for each in self.streams]

@@ -341,6 +341,19 @@ class DataWindowKind(Declaration, family=True):
     and `WindowRows.noted` to tell when. A step then reads the others once that time is known, and not before."""
 
     @property
+    def row_by_row(self) -> bool:
+        """Whether no row's enter and leave depend on other rows."""
+        return self.is_lifetime
+
+    @property
+    def sees(self) -> int | None:
+        """How far, in ticks, the clock must move past an arrival to make a row of its group enter or leave.
+
+        None for one that is not by a clock, or that may need any move of it.
+        """
+        return None
+
+    @property
     def note(self) -> RowNote | None:
         """The number that it remembers of each row."""
         return None

@@ -15,7 +15,6 @@ import gpu_ops as g
 from gpu_ops import epl
 from gpu_ops.api.arrivals import ArrivalStream
 from gpu_ops.errors import ColumnError, GpuOpsError, PlanError, TimeError
-from gpu_ops.plan.nodes import SparkSource
 from tests.support.examples import examples
 from tests.support.ticks import at_us
 
@@ -182,12 +181,3 @@ def test_what_cannot_be_asked_is_an_error_at_once(ask: Callable[[], object], err
 def test_events_before_the_clock_are_an_error() -> None:
     with pytest.raises(TimeError, match="before the clock"):
         g.arrivals(_stream(), start=at_us(5)).deliveries("v").collect()
-
-
-def test_events_on_spark_are_refused_by_name() -> None:
-    """They have no order; a plan over them is enough to see that."""
-    stream = g.Stream(SparkSource(None, pa.schema([("v", pa.int64())]), "UTC", points=True))
-    with pytest.raises(PlanError, match="'the stream' is on Spark, where there is none"):
-        g.arrivals(stream)
-    with pytest.raises(PlanError, match="'A' is on Spark"):
-        epl.query("select * from A", A=stream)

@@ -34,6 +34,7 @@ from gpu_ops.engines.spark.stages import (
     read_columns,
     ways,
 )
+from gpu_ops.engines.spark.turns import TurnFragment, turn_rows
 from gpu_ops.engines.spark.type_codecs import (
     codec,
     decoded_columns,
@@ -59,6 +60,7 @@ from gpu_ops.errors import PlanError
 from gpu_ops.plan.data_windows import DataWindow
 from gpu_ops.plan.expressions import column_names, guards
 from gpu_ops.plan.joins import Join, Union
+from gpu_ops.plan.ledger import AtClock
 from gpu_ops.plan.lifetimes import AlterLifetime, Change, Chop, Lifetime
 from gpu_ops.plan.nodes import Expressions, KeyBy, Node, SparkSource, Unary
 from gpu_ops.plan.unnest import Repeat, Unnest
@@ -302,6 +304,23 @@ class Compiler:
                 raise _not_by_sql(reason)
             return "sql", "as asked"
         return choose(node, plugin=has_plugin(self.frame(node.left).sparkSession), read=self._read[node])
+
+    @_made.register
+    def _delivered(self, node: AtClock) -> DataFrame:
+        """What happens on turns, in the task of each key."""
+        part = TurnFragment.of(node)
+        lines = part.ways(self._settings)  # a plan that needs one order of all events is refused here
+        ledger = part.leaves[0]
+        payloads = tuple(_of(each.streams[int(each.gives or 0)], self._read[each]) for each in part.streams)
+        answer = _of(node, self._read[node])
+        rows, slots = turn_rows(part, [self.frame(each) for each in ledger.streams], payloads, self._settings)
+        self.shuffles += 1 + bool(part.keys or part.split.spans != frozenset())
+        self._note(node, *lines, *self._passage([*payloads, answer]))
+        for each in part.nodes[:-1]:
+            self._note(each, "Spark: in the same mapInArrow as the node above, without another shuffle")
+        for each in part.leaves:
+            self._note(each, "Spark: window functions within slices of time number the events and moves of the clock")
+        return self._through(rows, part.task(payloads, answer, slots), node)
 
     def _gathered(self, node: Node) -> DataFrame:
         part = fragment(node, self._apart)

@@ -63,22 +63,22 @@ class FragmentInput:
 
 @dataclass(frozen=True)
 class Slots:
-    """The columns of both sides' rows.
+    """The columns of all sides' rows.
 
     Attributes:
         schema: The slots.
-        places: The slots of the left side's columns, and of the right side's.
+        places: For each side the slots of its columns.
     """
 
     schema: pa.Schema
-    places: tuple[Places, Places]
+    places: tuple[Places, ...]
 
 
 def shared_slots(payloads: Sequence[pa.Schema], keys: Sequence[tuple[str, ...]]) -> Slots:
-    """Slots for the payloads of two sides; keys that are equal where events match share theirs.
+    """Slots for the payloads of several sides; keys that are equal where events match share theirs.
 
     Args:
-        payloads: The payload of the left and of the right side.
+        payloads: The payload of each side.
         keys: Their key columns, in the same order and of the same types.
 
     Examples:
@@ -89,7 +89,7 @@ def shared_slots(payloads: Sequence[pa.Schema], keys: Sequence[tuple[str, ...]])
         (['0_k', '1_v', '2_w'], {'1_key': '0_k', '0_at': '1_v', '2_w': '2_w'})
     """
     fields: list[pa.Field] = []
-    places: tuple[Places, Places] = ({}, {})
+    places: tuple[Places, ...] = tuple({} for _ in payloads)
 
     def add(encoded: pa.Field) -> str:
         fields.append(encoded.with_name(f"{len(fields)}_{re.sub(r'^[0-9]+_', '', encoded.name)}"))
@@ -97,9 +97,9 @@ def shared_slots(payloads: Sequence[pa.Schema], keys: Sequence[tuple[str, ...]])
 
     columns = [encoded_schema(payload) for payload in payloads]
     matched = (encoded_names(payload, names) for payload, names in zip(payloads, keys, strict=True))
-    for pair in zip(*matched, strict=True):
-        slot = add(columns[0].field(pair[0]))
-        for place, name in zip(places, pair, strict=True):
+    for names in zip(*matched, strict=True):
+        slot = add(columns[0].field(names[0]))
+        for place, name in zip(places, names, strict=True):
             place[name] = slot
     for place, fields_of_side in zip(places, columns, strict=True):
         for encoded in fields_of_side:

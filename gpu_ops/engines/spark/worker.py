@@ -86,6 +86,11 @@ class Task:
         """For each feed whether ends come. They do not if all its lifetimes last equally long."""
         return [feed.length is None for feed in self.plan.all(Feed)]
 
+    @property
+    def runs_in_order(self) -> bool:
+        """Whether it may run over events in order of their starts, so that only those alive are in memory."""
+        return can_run_in_order(self.plan) and not all(node.stateless for node in self.plan.walk())
+
     def handed(self, batches: Batches) -> dict[Feed, Iterator[pa.RecordBatch]]:
         """For each feed its events, decoded from the batches that come."""
         sides = [batches] if self.slots is None else split(batches, self.payloads, self.ends, self.slots)
@@ -127,7 +132,7 @@ def run_task(
 
     with concise(), ExitStack() as stack:
         found: Iterable[Any] = batches
-        if can_run_in_order(task.plan) and not all(node.stateless for node in task.plan.walk()):
+        if task.runs_in_order:
             found = stack.enter_context(in_order(batches, budget, tell, scratch_folder()))
         # Batches held in memory are a list; batches that need no memory are not held.
         by_time = found is not batches and not isinstance(found, list)
