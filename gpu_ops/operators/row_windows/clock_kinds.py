@@ -130,28 +130,39 @@ def _accumulated(window: Accumulated, held: WindowRows, device: Device) -> Membe
 
 @assigns(ClockBatches)
 def _clock_batches(window: ClockBatches, held: WindowRows, device: Device) -> Membership:
-    ticks, span, clock = held.ticks, window.span, clock_of(held, device)
+    ticks, span, kernels, clock = held.ticks, window.span, device.kernels, clock_of(held, device)
     points = _noted_first(held, clock) if window.align is None else np.full_like(held.noted, window.align)
-    point = points[held.code]
     # The next post of a row's batch, which is the last tick's doing once the row is in.
-    is_new = held.number >= held.before[held.code]
-    due = np.where(is_new, next_end(span, clock, point, device), held.memo)
-    gathers = held.enter == UNKNOWN
+    is_new = held.number >= _of_rows(held.before, held, device)
+    every_due = np.where(is_new, next_end(span, clock, _of_rows(points, held, device), device), held.memo)
+    # The rows of a batch stand one behind the other: what becomes of them is computed once.
+    begins = kernels.keep(run_starts(held.code, every_due, held.enter))
+    run, _ = kernels.expand(np.diff(np.concatenate([begins, np.full_like(begins, len(held), shape=1)])))
+    code, due, entered = (kernels.take(each, begins) for each in (held.code, every_due, held.enter))
+    gathers, point = entered == UNKNOWN, points[code]
     posted = ticks.first_at(due)
-    enter = np.where(gathers, ticks.places_at(posted), held.enter)
+    enter = np.where(gathers, ticks.places_at(posted), entered)
     over = np.where(gathers, next_end(span, ticks.clocks_at(posted), point, device), due)
     leave = ticks.places_at(ticks.first_at(over))
     memo = np.where(over == UNKNOWN, due, over)
-    membership = Membership(enter, leave, _by_none(held), _by_none(held), None, points, memo, fell=over)
+    by_none = _by_none(held)
+    membership = Membership(kernels.take(enter, run), kernels.take(leave, run), by_none, by_none, None, points)
+    membership.memo, membership.fell = kernels.take(memo, run), kernels.take(over, run)
     # Rows of groups that were not due may not be shown: nothing has become of them.
     before = np.where(held.due <= _last(ticks), UNKNOWN, held.due)
     if not window.runs:
-        membership.due = np.minimum(before, _least_by(held, np.where(leave == UNKNOWN, memo, UNKNOWN), device))
+        membership.due = np.minimum(before, _least_by(held, code, np.where(leave == UNKNOWN, memo, UNKNOWN), device))
         return membership
-    begin = np.minimum(held.due, _least_by(held, np.where(is_new, due, UNKNOWN), device))
+    is_new = kernels.take(is_new, begins)
+    begin = np.minimum(held.due, _least_by(held, code, np.where(is_new, due, UNKNOWN), device))
     membership.due, at, fell = _posts(span, begin, points, ticks, device)
     membership.posts = _first_of_each(at, fell, device)
     return membership
+
+
+def _of_rows(values: Any, held: WindowRows, device: Device) -> Any:
+    """Values of groups for their rows; the only group's for all."""
+    return values if len(values) == 1 else device.kernels.take(values, held.code.astype(np.int64))
 
 
 def _posts(span: ClockSpan, due: Any, points: Any, ticks: Ticks, device: Device) -> tuple[Any, Any, Any]:
@@ -195,12 +206,11 @@ def _first_of_each(at: Any, fell: Any, device: Device) -> tuple[Any, Any]:
     return at[first], fell[first]
 
 
-def _least_by(held: WindowRows, values: Any, device: Device) -> Any:
-    """int64 for each group: the least of its rows' values; `UNKNOWN` without rows."""
-    groups = len(held.first)
-    if not len(held):
+def _least_by(held: WindowRows, codes: Any, values: Any, device: Device) -> Any:
+    """int64 for each group: the least of some values of groups; `UNKNOWN` without any."""
+    if not len(values):
         return np.full_like(held.first, UNKNOWN)
-    return np.minimum(~greatest_by(held.code, ~values, groups, device), UNKNOWN)
+    return np.minimum(~greatest_by(codes, ~values, len(held.first), device), UNKNOWN)
 
 
 def _last(ticks: Ticks) -> int:

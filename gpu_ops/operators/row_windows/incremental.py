@@ -247,7 +247,7 @@ class IncrementalDataWindow(DataWindowState, nodes=(DataWindow,)):
         device = self._device
         rows = concat_rows([each for each in (kept, came) if each is not None], device)
         codes = _places(touched, rows.code)
-        if kept is not None:
+        if kept is not None and not device.kernels.is_ordered(codes, _column(rows, NUMBER)):
             order = device.kernels.group_order(codes, len(touched), _column(rows, NUMBER))
             rows, codes = rows.take(order, device), device.kernels.take(codes, order)
         return rows, replace(self._held(rows, codes, touched, groups, before, cti), continues=kept is not None)
@@ -531,8 +531,9 @@ class IncrementalDataWindow(DataWindowState, nodes=(DataWindow,)):
         if not count:
             return []
         if count < len(rows):
-            at = self._device.kernels.keep(which)
-            start, end = start[at], end if isinstance(end, int) else end[at]
+            kernels = self._device.kernels
+            at = kernels.keep(which)
+            start, end = kernels.take(start, at), end if isinstance(end, int) else kernels.take(end, at)
             frame = self._device.columns.take(frame, at)
         return [Events(start, end, self._with_status(frame, status, count))]
 
