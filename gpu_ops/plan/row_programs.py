@@ -128,11 +128,13 @@ class RowSlots:
         schema: The columns of all slots, as expressions name them.
         places: For each column its slot, and what it is called among the columns of the slot's rows.
         current: The slot of the row that comes.
+        totals: Slots of values of several rows together: a column of theirs is a cell, what is computed of it is none.
     """
 
     schema: pa.Schema
     places: Mapping[str, tuple[str, str]]
     current: str = ""
+    totals: frozenset[str] = frozenset()
 
 
 def condition(expression: nw.Expr, slots: RowSlots) -> RowCondition:
@@ -297,7 +299,7 @@ class _ProgramWriter:
             self.write(term.terms[0])
         elif not read:
             self._write_constant(term)
-        elif len(read) == 1:
+        elif len(read) == 1 and (term.name == "col" or not read <= self._slots.totals):
             self._write_cell(term)
         elif term.name in _WRITTEN:
             _WRITTEN[term.name](self, term)

@@ -33,6 +33,7 @@ from gpu_ops.epl.planning.parts import parts
 from gpu_ops.epl.planning.planned import Ledger, PlannedStatement, known_type
 from gpu_ops.epl.planning.rates import PlannedOutput, output_rate
 from gpu_ops.epl.planning.refusals import refuse_aggregates, refuse_outputs, refuse_subqueries, refuse_windows
+from gpu_ops.epl.planning.row_patterns import recognized
 from gpu_ops.epl.planning.scopes import CountScope, DeliveredScope, EventScope, WindowedStream
 from gpu_ops.epl.planning.subqueries import Asked, Subqueries, asks
 from gpu_ops.epl.planning.triggers import planned_setting
@@ -85,13 +86,14 @@ def planned(statement: Statement, ledger: Ledger) -> PlannedStatement:
     if not isinstance(query, q.Query):
         raise unsupported(statement, _WHAT[type(query)])
     for what, there in (
-        ("match_recognize", query.recognize),
         ("tables", query.into_table),
         ("'for' clauses", query.delivery),
         ("selects that delete", query.deleting),
     ):
         if there:
             raise unsupported(there if isinstance(there, e.Syntax) else query, what)
+    if query.recognize is not None and query.joins:
+        raise unsupported(query.recognize, "match_recognize over joins", "Insert the join's rows into a stream first.")
     context = context_of(statement, ledger)
     query = with_context_properties(names.query(query))
     variables = VariableColumns(ledger.variables, names.found.changing)
@@ -108,6 +110,9 @@ class _QueryPlanner:
     def __init__(
         self, statement: Statement, query: q.Query, ledger: Ledger, variables: VariableColumns, context: ContextNames
     ) -> None:
+        # The rest of the query is about a stream without windows: that of the measures.
+        self._recognizes, self._content = (query if query.recognize is not None else None), list[Node]()
+        query = query if query.recognize is None else replace(query, stream=replace(query.stream, views=()))
         self._query, self._ledger, self._variables, self._context = query, ledger, variables, context
         self._instances = InstancePlan(context, ledger, query)
         self._held: list[e.Expression] = []
@@ -260,6 +265,10 @@ class _QueryPlanner:
                 posts=None,
             )
             node = Union((node, Filter(content, nw.col(ROW) == HELD)))
+        for matches in self._content if not by_group else ():
+            some = extended(_where(matches, where), read)
+            content = replace(delivered, rows=some, new=False, old=False, content=True, marks=False, snapshot=None)
+            node = Union((node, Filter(content, nw.col(ROW) == HELD)))
         if self._keeps_last and not (windowed or by_group or momentary) and looking is not None and self._ledger.asks:
             node = Union((node, self._last_event(delivered, aggregates, looking, where, read)))
         values = tuple(each.aggregate.name for each in made)
@@ -358,6 +367,8 @@ class _QueryPlanner:
         for term in query.streams:
             if term.retain and len(term.views) < 2:
                 raise failure_at(term, f"retain-{term.retain} is of several windows.", "Leave it out.")
+        if self._recognizes is not None:
+            return self._matched(self._recognizes)
         if not query.joins:
             if query.stream.unidirectional:
                 raise failure_at(query.stream, "Only a stream of a join can be unidirectional.", "Leave the word out.")
@@ -386,6 +397,19 @@ class _QueryPlanner:
         numbers = sorted(range(len(made)), key=lambda number: number not in batches)
         order = tuple((of_stream(PLACE, number), False) for number in numbers)
         return [each.stream for each in made], StreamWindows(node, node, order=order)  # type: ignore[misc]
+
+    def _matched(self, query: q.Query) -> tuple[list[WindowedStream], StreamWindows]:
+        """The measures of a row pattern, as a stream without a window."""
+        assert query.recognize is not None  # noqa: S101  (the caller saw to it)
+        if query.stream.views and self._context.context is not None:
+            raise unsupported(query.recognize, "match_recognize over a window in a context")
+        stream, node = self._source(query.stream)
+        windows = self._kept(query.stream, stream, node) if query.stream.views else StreamWindows(node, node)
+        keys, asks = self._context.key, self._ledger.asks
+        found = recognized(query.recognize, stream, windows, self._ledger.ticks, keys, asks=asks)
+        self._arrived = found.rows
+        self._content += [] if found.content is None else [found.content]
+        return [found.stream], self._forever(found.rows)
 
     def _source(self, term: q.StreamTerm) -> tuple[WindowedStream, Node]:
         """A stream of the from clause, and its arrivals."""

@@ -17,6 +17,7 @@ import gpu_ops.operators.ledger.at_clock
 import gpu_ops.operators.ledger.inserted
 import gpu_ops.operators.ledger.ledger
 import gpu_ops.operators.lifetimes
+import gpu_ops.operators.row_patterns.matches
 import gpu_ops.operators.row_windows.clocked
 import gpu_ops.operators.row_windows.incremental
 import gpu_ops.operators.row_windows.look_back

@@ -1,0 +1,1 @@
+"""Row patterns: matches in the rows of partitions, and what is told of them."""

@@ -1,0 +1,367 @@
+"""Row patterns step by step: the rows of open matches are kept, and looked at again with those that come."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from gpu_ops.core.state_tables import Field, StateTable, Tables
+from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK, TIME_TYPE
+from gpu_ops.core.turns import ASK, CLOCK, PLACE
+from gpu_ops.devices import Device
+from gpu_ops.operators.aggregates.block import Column
+from gpu_ops.operators.deliveries.changes import between, changes_of, no_changes
+from gpu_ops.operators.deliveries.window_content import WindowContent
+from gpu_ops.operators.events import Events, concat
+from gpu_ops.operators.ledger.clocks import Clocks
+from gpu_ops.operators.ledger.waiting import WaitingPoints
+from gpu_ops.operators.operator import BatchInput, Operator, StepInput
+from gpu_ops.operators.row_order import run_starts, stable_order
+from gpu_ops.operators.row_patterns.matching import UNKNOWN, Matching, PartitionRows
+from gpu_ops.operators.row_windows.clock_kinds import after
+from gpu_ops.operators.row_windows.ticks import TickQueue, Ticks
+from gpu_ops.operators.state.fields import NUMBERED_TIME, TIME, row_columns
+from gpu_ops.operators.state.incremental import IncrementalOperator
+from gpu_ops.operators.state.row_runs import RowRuns, ordered
+from gpu_ops.operators.state.rows import AxisRows, concat_rows
+from gpu_ops.plan.row_matches import RowMatches
+
+_MASK, _ID, _DUE, _PLACE_DUE = ("row", "mask"), ("row", "place"), ("row", "due"), ("row", "due place")
+_COLUMNS = (_MASK, _ID, _DUE, _PLACE_DUE)
+
+
+class RowMatchesOperator(IncrementalOperator, nodes=(RowMatches,)):
+    """Partitions that rows come to, or in which one falls due or leaves, are looked at from their oldest open row on.
+
+    What was found there before is found again, and left out: a match is delivered at a place, and places pass.
+
+    Args:
+        node: The node.
+        device: Where arrays live.
+    """
+
+    _node: RowMatches
+    _may_batch = False
+
+    def __init__(self, node: RowMatches, device: Device) -> None:
+        schema = node.rows.schema
+        runs = {"kept": RowRuns(("group", "low"), device)}
+        super().__init__(node, node.partition, schema, device, runs)
+        self._coming, self._ticks = WaitingPoints("coming", schema, device), TickQueue(device)
+        self._clocks = Clocks(device)
+        self._matching, self._number = Matching(node, device), 0
+        self._read = pa.schema([schema.field(name) for name in node.read])
+
+    @classmethod
+    def of(cls, node: Any, device: Device, apart: Collection[Any] | None = None) -> Operator:
+        """Of content that is asked for another one."""
+        del apart
+        return ContentMatches(node, device) if node.content else cls(node, device)
+
+    def opens(self, at: int) -> bool:
+        """It takes open rows, and whole ticks."""
+        return at == 0
+
+    def with_open(self) -> Operator | None:
+        """Itself: it takes each row's enter and leave as they come."""
+        return self
+
+    def batch(self, whole: BatchInput) -> Iterator[Events]:
+        """One step to the end of time."""
+        given, _ = self.step([StepInput(list(each)) for each in whole.inputs], [MAX_TIME] * len(whole.inputs))
+        yield from given.events
+
+    def _moved(self, events: Sequence[Events | None], given: Sequence[StepInput], cti: int) -> tuple[StepInput, int]:
+        self._clocks.take(given[1].events)
+        moves = self._ticks.through(events[1], cti)
+        fresh, left = self._came(given[0], cti)
+        kept, touched = self._kept(left, moves)
+        made = self._matched(fresh, kept, touched, moves)
+        self._done = max(self._done, cti)
+        self._clocks.forget(cti)
+        self._forget()
+        return StepInput(made), cti
+
+    # What comes in
+
+    def _came(self, given: StepInput, cti: int) -> tuple[AxisRows | None, tuple[Any, Any] | None]:
+        """(rows that come, (the places that name rows that leave, the places at which they do))."""
+        columns, kernels, left = self._device.columns, self._device.kernels, None
+        if not self._node.windowed:
+            points = self._coming.before(cti, given.events)
+            if points is None:
+                return None, None
+            frame, start, leave = points.frame, points.start, np.full_like(points.start, UNKNOWN)
+        else:
+            changes = changes_of(given, cti, self._device)
+            if changes is None:
+                return None, None
+            gone = kernels.keep(changes.leaves & ~changes.enters)
+            if len(gone):
+                names = columns.values(columns.take(columns.select(changes.frame, [PLACE]), gone), PLACE)[0]
+                left = names, kernels.take(changes.leave, gone)
+            come = kernels.keep(changes.enters)
+            if not len(come):
+                return None, left
+            frame, start = columns.take(changes.frame, come), kernels.take(changes.enter, come)
+            leave = kernels.take(np.where(changes.leaves, changes.leave, UNKNOWN), come)
+        return self._rows(frame, start, leave), left
+
+    def _rows(self, frame: Any, start: Any, leave: Any) -> AxisRows:
+        columns, node = self._device.columns, self._node
+        name, clock = columns.values(frame, PLACE)[0], columns.values(frame, CLOCK)[0]
+        due = np.full_like(start, UNKNOWN) if node.interval is None else after(node.interval, clock, self._device)
+        made = {_MASK: self._matching.mask(frame), _ID: name, _DUE: due, _PLACE_DUE: np.full_like(start, UNKNOWN)}
+        rows = AxisRows(
+            self._groups.codes(columns.select(frame, list(node.partition))) if node.partition else self._one(start),
+            start,
+            leave,
+            {key: Column((values,), None) for key, values in made.items()},
+            columns.select(frame, self._read.names),
+        )
+        if not self._device.kernels.ascends(name):
+            rows = rows.take(stable_order([start, name], start, self._device), self._device)
+        return ordered(rows, "low", self._device)
+
+    def _one(self, start: Any) -> Any:
+        self._groups.see()
+        return np.zeros_like(start, dtype=np.int32)
+
+    def _kept(self, left: tuple[Any, Any] | None, moves: Ticks) -> tuple[AxisRows | None, Any | None]:
+        """The kept rows with what is known of them now, and the groups in which something happens to them."""
+        rows = self._runs["kept"].rows()
+        if rows is None:
+            return None, None
+        happens = np.zeros_like(rows.low, dtype=np.bool_)
+        if left is not None:
+            names, places = left
+            order = np.argsort(names, kind="stable")
+            names, places = names[order], places[order]
+            own = rows.columns[_ID].arrays[0]
+            at = np.minimum(np.searchsorted(names, own), len(names) - 1)
+            happens = self._device.kernels.take(names, at) == own
+            rows = replace(rows, high=np.where(happens, self._device.kernels.take(places, at), rows.high))
+        if self._node.interval is not None and len(moves):
+            rows, due = self._due(rows, moves)
+            happens = happens | due
+        return rows, rows.code[happens]
+
+    def _due(self, rows: AxisRows, moves: Ticks) -> tuple[AxisRows, Any]:
+        """Rows with the places at which they fall due, and which of them do so now."""
+        known = rows.columns[_PLACE_DUE].arrays[0]
+        place = moves.places_at(moves.first_at(rows.columns[_DUE].arrays[0]))
+        now = (known == UNKNOWN) & (place != UNKNOWN)
+        made = Column((np.where(known == UNKNOWN, place, known),), None)
+        return replace(rows, columns=rows.columns | {_PLACE_DUE: made}), now
+
+    # Matches
+
+    def _matched(
+        self, fresh: AxisRows | None, kept: AxisRows | None, touched: Any | None, moves: Ticks
+    ) -> list[Events]:
+        device, keep = self._device, self._device.kernels.keep
+        if fresh is not None and self._node.interval is not None:
+            fresh, _ = self._due(fresh, moves)
+        is_touched = np.zeros_like(np.zeros(0, np.bool_) if kept is None else kept.code, dtype=np.bool_)
+        if kept is not None:
+            some = np.zeros_like(kept.code, shape=len(self._groups), dtype=np.bool_)
+            for codes in (touched, None if fresh is None else fresh.code):
+                if codes is not None:
+                    some[codes] = True
+            is_touched = some[kept.code]
+        pieces = [] if kept is None or not bool(is_touched.any()) else [kept.take(keep(is_touched), device)]
+        pieces += [] if fresh is None else [fresh]
+        rest = [] if kept is None or bool(is_touched.all()) else [kept.take(keep(~is_touched), device)]
+        if not pieces:
+            if kept is not None:
+                self._runs["kept"].replace([kept])
+            return []
+        rows = ordered(concat_rows(pieces, device), "low", device)
+        starts = keep(run_starts(rows.code))
+        end = np.full_like(starts, len(rows), shape=1)
+        begins = np.concatenate([starts, end])
+        mask, _, _, due = (rows.columns[name].arrays[0] for name in _COLUMNS)
+        found = self._matching.found(PartitionRows(rows.frame, begins, rows.low, mask, rows.high, due))
+        opened = device.columns.array(found.opened)
+        sizes = begins[1:] - begins[:-1]
+        of, number = device.kernels.expand(sizes)
+        open_now = device.kernels.take(begins, of) + number >= device.kernels.take(opened, of)
+        rest += [rows.take(keep(open_now), device)] if bool(open_now.any()) else []
+        self._runs["kept"].replace([])
+        if rest:
+            self._runs["kept"].add(concat_rows(rest, device))
+        return self._given(rows, found)
+
+    def _given(self, rows: AxisRows, found: Any) -> list[Events]:
+        """The matches that are delivered in this step, with their measures."""
+        columns, take = self._device.columns, self._device.kernels.take
+        begin, end, at, labels = found[:4]
+        new = at >= self._done
+        if not new.any():
+            return []
+        if not new.all():
+            labels = labels[np.repeat(new, end - begin + 1)]
+            begin, end, at = begin[new], end[new], at[new]
+        begin, end, at, labels = (columns.array(each) for each in (begin, end, at, labels))
+        frame = self._matching.measures(rows.frame, begin, end, labels)
+        order = stable_order([at, take(rows.columns[_ID].arrays[0], begin)], at, self._device)
+        number = np.empty_like(order)
+        number[order] = np.arange(len(order), like=order) + self._number
+        self._number += len(order)
+        own = columns.build({CLOCK: (self._clocks.at(at), None, TIME_TYPE), PLACE: (number, None, pa.int64())})
+        made = own if frame is None else columns.beside(frame, own)
+        return [Events(at, TICK, columns.select(made, self._node.schema.names))]
+
+    # The state
+
+    @property
+    def alive(self) -> int:
+        """How many rows and ticks it keeps."""
+        return super().alive + self.waiting
+
+    @property
+    def waiting(self) -> int:
+        """How many of them wait for a CTI past their places."""
+        return len(self._coming) + len(self._ticks)
+
+    def _frame(self, name: str) -> pa.Schema:
+        return self._read
+
+    def tables(self) -> dict[str, pa.Table]:
+        """Partitions, the rows of open matches, what waits, and how many matches there were."""
+        made = super().tables()
+        for part in (self._coming, self._ticks, self._clocks):
+            made |= part.tables()
+        return made | {"matches": pa.table({"number": pa.array([self._number], pa.int64())})}
+
+    def declared(self, tables: Tables) -> Iterator[StateTable]:
+        """The tables that `tables` gives."""
+        if "groups" in tables:
+            yield from self._groups_declared({})
+        yield StateTable("clock", {"done": Field(pa.int64(), least=MIN_TIME, most=MAX_TIME)}, 1)
+        for part in (self._coming, self._ticks, self._clocks):
+            yield from part.declared()
+        yield StateTable("matches", {"number": Field(pa.int64(), least=0)}, 1, required=True)
+        unknown = Field(pa.int64(), least=MIN_TIME, most=UNKNOWN)
+        numbers = {_MASK: Field(pa.int64()), _ID: NUMBERED_TIME, _DUE: unknown, _PLACE_DUE: unknown}
+        high = replace(TIME, nullable=True)
+        groups = self._group_count(tables) if "groups" in tables else 1
+        yield StateTable("kept", row_columns(TIME, high, groups, numbers=numbers, frame=self._read))
+
+    def restore(self, tables: Mapping[str, pa.Table]) -> None:
+        """The state that `tables` gave."""
+        if "clock" in tables:  # without a row there are no partitions yet
+            super().restore(tables)
+        for part in (self._coming, self._ticks, self._clocks):
+            part.restore(tables)
+        if "matches" in tables:
+            self._number = tables["matches"]["number"][0].as_py()
+
+
+class ContentMatches(Operator):
+    """The matches in the rows that are in a window, where content is asked for.
+
+    Args:
+        node: The node.
+        device: Where arrays live.
+    """
+
+    _node: RowMatches
+
+    def __init__(self, node: RowMatches, device: Device) -> None:
+        super().__init__(node, device)
+        self._held = WindowContent(node.rows.schema, device)
+        self._matching, self._done, self._number = Matching(node, device), MIN_TIME, 0
+
+    def opens(self, at: int) -> bool:
+        """It takes open rows, and whole ticks."""
+        return at == 0
+
+    def with_open(self) -> Operator | None:
+        """Itself: it takes each row's enter and leave as they come."""
+        return self
+
+    def batch(self, whole: BatchInput) -> Iterator[Events]:
+        """One step to the end of time."""
+        given, _ = self.step([StepInput(list(each)) for each in whole.inputs], [MAX_TIME] * len(whole.inputs))
+        yield from given.events
+
+    def step(self, given: Sequence[StepInput], ctis: Sequence[int]) -> tuple[StepInput, int]:
+        """The matches at each place where content is asked for."""
+        cti, device = min(ctis), self._device
+        ticks = concat(given[1].events, device)
+        changes = changes_of(given[0], cti, device) or no_changes(self._node.rows.schema, device)
+        made, asks = [], list[tuple[int, int]]()
+        if ticks is not None:
+            asked = device.columns.values(ticks.frame, ASK)[0].astype(np.bool_)
+            clock = device.columns.values(ticks.frame, CLOCK)[0]
+            host = device.columns.host
+            asks = sorted(zip(host(ticks.start[asked]).tolist(), host(clock[asked]).tolist(), strict=True))
+        for place, clock in asks:
+            part = between(changes, self._done, place + TICK)
+            if part is not None:
+                self._held.step(part)
+            self._done = place + TICK
+            made += self._content(place, clock)
+        part = between(changes, self._done, cti)
+        if part is not None:
+            self._held.step(part)
+        self._done = max(self._done, cti)
+        return StepInput(made), cti
+
+    def _content(self, place: int, clock: int) -> list[Events]:
+        columns, node, kernels = self._device.columns, self._node, self._device.kernels
+        frame = self._held.rows()
+        count = columns.rows(frame)
+        if not count:
+            return []
+        name = columns.values(frame, PLACE)[0]
+        codes = np.zeros_like(name, dtype=np.int32)
+        if node.partition:
+            codes, _, _ = columns.key_codes(columns.select(frame, list(node.partition)), node.partition)
+        order = stable_order([codes, name], name, self._device)
+        frame, codes, name = columns.take(frame, order), kernels.take(codes, order), kernels.take(name, order)
+        begins = np.concatenate([kernels.keep(run_starts(codes)), np.full_like(name, count, shape=1)])
+        never = np.full_like(name, UNKNOWN)
+        rows = PartitionRows(frame, begins, np.full_like(name, place), self._matching.mask(frame), never, never)
+        begin, end, at, labels = (columns.array(each) for each in self._matching.found(rows, together=True)[:4])
+        if not len(at):
+            return []
+        order = stable_order([kernels.take(name, begin)], at, self._device)
+        number = np.empty_like(order)
+        number[order] = np.arange(len(order), like=order) + self._number
+        self._number += len(order)
+        own = columns.build({CLOCK: (np.full_like(at, clock), None, TIME_TYPE), PLACE: (number, None, pa.int64())})
+        found = self._matching.measures(frame, begin, end, labels)
+        made = own if found is None else columns.beside(found, own)
+        # They are there for this ask alone: a moment later they are gone.
+        return [Events(at, 2 * TICK, columns.select(made, node.schema.names))]
+
+    @property
+    def alive(self) -> int:
+        """How many rows it keeps."""
+        return len(self._held)
+
+    waiting = 0
+
+    def tables(self) -> dict[str, pa.Table]:
+        """The rows that are in the window, and up to where."""
+        numbers = {"done": pa.array([self._done], pa.int64()), "number": pa.array([self._number], pa.int64())}
+        return self._held.tables() | {"clock": pa.table(numbers)}
+
+    def declared(self, tables: Tables) -> Iterator[StateTable]:
+        """The tables that `tables` gives."""
+        yield from self._held.declared()
+        done, number = Field(pa.int64(), least=MIN_TIME, most=MAX_TIME), Field(pa.int64(), least=0)
+        yield StateTable("clock", {"done": done, "number": number}, 1, required=True)
+
+    def restore(self, tables: Mapping[str, pa.Table]) -> None:
+        """The state that `tables` gave."""
+        if tables:
+            self._number = tables["clock"]["number"][0].as_py()
+            self._held.restore(tables)
+            self._done = tables["clock"]["done"][0].as_py()

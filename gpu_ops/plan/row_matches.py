@@ -1,0 +1,219 @@
+"""The node of row patterns: matches in the rows of each partition, in the order in which they come."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import ClassVar, Literal
+
+import pyarrow as pa
+
+from gpu_ops.core.time import TIME_TYPE
+from gpu_ops.core.turns import CLOCK, PLACE
+from gpu_ops.errors import ColumnError, PlanError
+from gpu_ops.plan.aggregates import Aggregate
+from gpu_ops.plan.clock_windows import ClockSpan, check_ticks
+from gpu_ops.plan.expressions import bare_column
+from gpu_ops.plan.nodes import Ends, Node
+from gpu_ops.plan.row_patterns import RowMachine, RowPattern, Skip, variables_of
+from gpu_ops.plan.row_programs import RowProgram
+
+MOST_WAYS = 10_000
+"""How many ways a partition's open matches may have together, unless a query says another number."""
+
+
+@dataclass(frozen=True)
+class ChosenRow:
+    """A value of one of the rows of a variable, null where a match has no such row.
+
+    Attributes:
+        name: What it is called.
+        column: The column of the rows.
+        variable: The variable.
+        index: Which of its rows: 0 the first, -1 the last.
+    """
+
+    name: str
+    column: str
+    variable: str
+    index: int
+
+    def __str__(self) -> str:
+        return f"{self.name}={self.column} of {self.variable}[{self.index}]"
+
+
+@dataclass(frozen=True)
+class OverRows:
+    """An aggregate over the rows of a variable, null where a match has none; its name is that of the column."""
+
+    aggregate: Aggregate
+    variable: str
+
+    def __str__(self) -> str:
+        return f"{self.aggregate} of {self.variable}"
+
+
+NoteKind = Literal["last", "nth", "sum", "count"]
+
+
+@dataclass(frozen=True)
+class NotedRows:
+    """What conditions of later rows read of a variable's rows.
+
+    Attributes:
+        variable: The variable.
+        kind: Its last row, its n-th row, the sum of a column over its rows, or their number.
+        index: Which row the n-th is, from 0 on.
+    """
+
+    variable: str
+    kind: NoteKind
+    index: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class VariableRule:
+    """The condition of a variable: all of its parts hold.
+
+    Attributes:
+        alone: The boolean column of what is about the row alone; None for nothing.
+        program: What reads other rows too; None for nothing.
+        cells: The columns of its cells.
+        notes: For each cell what it is of; None for the row that comes.
+    """
+
+    alone: str | None = None
+    program: RowProgram | None = None
+    cells: tuple[str, ...] = ()
+    notes: tuple[NotedRows | None, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class RowMatches(Node):
+    """Matches of a row pattern, each a row where it is delivered (Esper: match_recognize).
+
+    The rows of a match stand one behind the other in their partition. Without an interval a match is delivered as it
+    ends. Matches that are delivered together and have the same first row are one: the best of them, as
+    `gpu_ops.plan.row_patterns.RowMachine` has it; of equally good ones the one with more rows.
+
+    - skip "past last row": of matches delivered together the one whose first row is the oldest comes first, and others
+      that have one of its rows are left out; no later match has a row up to its last one. "to next row": no later
+      match begins at its first row, or before it. "to current row": all later ones are matches too.
+    - With an interval a match is delivered at the first tick at which its first row is that old, and later rows are no
+      part of it; or before, where the next row does not go on with it (``or_terminated``): then nothing is skipped.
+    - A match of which a row has left the window is none.
+
+    Attributes:
+        rows: Rows on turns, with the columns of conditions.
+        ticks: The ticks.
+        pattern: The pattern.
+        rules: The condition of each variable, in the order of `variables_of`.
+        partition: The columns by which rows are partitioned.
+        chosen: Values of single rows.
+        aggregates: Aggregates, over plain columns.
+        skip: Where later matches may begin.
+        every: Whether all matches are delivered, and not the best of each first row.
+        interval: For how long a match waits; None for not at all.
+        or_terminated: Whether a match waits only as long as rows may go on with it.
+        most: How many ways may be open in a partition.
+        windowed: Whether rows leave where they end; else they stay for ever.
+        content: Whether it gives the matches in the rows that are in the window, where content is asked for, as rows
+            that are in it at that place; without interval, as if all rows had come together.
+        carries: Columns that matches have of their first rows.
+    """
+
+    rows: Node
+    ticks: Node
+    pattern: RowPattern
+    rules: tuple[VariableRule, ...]
+    partition: tuple[str, ...] = ()
+    chosen: tuple[ChosenRow, ...] = ()
+    aggregates: tuple[OverRows, ...] = ()
+    skip: Skip = "past last row"
+    every: bool = False
+    interval: ClockSpan | None = None
+    or_terminated: bool = False
+    most: int = MOST_WAYS
+    windowed: bool = False
+    content: bool = False
+    carries: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_ticks(self.ticks)
+        schema = self.rows.schema
+        for name in (CLOCK, PLACE):
+            if name not in schema.names:
+                raise ColumnError("Row patterns need rows on turns.", column=name, remedy="Make them on turns.")
+        names = variables_of(self.pattern)
+        _ = self.machine  # which refuses a pattern that is too large
+        if len(self.rules) != len(names):
+            raise PlanError(f"The pattern has {len(names)} variables.", remedy="Give a condition for each.")
+        for rule in self.rules:
+            if rule.alone is not None and schema.field(rule.alone).type != pa.bool_():
+                raise ColumnError("A condition of a row pattern is a bool.", column=rule.alone, remedy="Compare.")
+        for variable in [*(each.variable for each in self.chosen), *(each.variable for each in self.aggregates)]:
+            if variable not in names:
+                raise PlanError(f"The pattern has no variable {variable!r}.", remedy=f"It has: {', '.join(names)}.")
+        if self.or_terminated and self.interval is None:
+            raise PlanError("Matches that end sooner wait for an interval.", remedy="Give the interval.")
+
+    @cached_property
+    def machine(self) -> RowMachine:
+        """The pattern's places."""
+        return RowMachine.of(self.pattern)
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return self.rows, self.ticks
+
+    def over(self, *inputs: Node) -> Node:
+        rows, ticks = inputs
+        return replace(self, rows=rows, ticks=ticks)
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        before = self.rows.schema
+        fields = [before.field(each.column).with_name(each.name).with_nullable(True) for each in self.chosen]
+        fields += [each.aggregate.field(before).with_nullable(True) for each in self.aggregates]
+        fields += [before.field(name) for name in self.carries]
+        return pa.schema([*fields, (CLOCK, TIME_TYPE), (PLACE, pa.int64())])
+
+    stateless = False
+    gathers = True
+    collects = True
+
+    @property
+    def together(self) -> tuple[str, ...]:
+        return ()
+
+    def ends(self, at: int) -> Ends:
+        return "needed" if at else "later" if self.windowed else "unread"
+
+    takes_ends: ClassVar[Ends] = "later"
+    time_rule = "CTI T leaves as T"
+    held = "rows of open matches"
+
+    @cached_property
+    def read(self) -> tuple[str, ...]:
+        """The columns of rows that are kept with them: those that measures read, and those of cells."""
+        found = [*self.carries, *(each.column for each in self.chosen)] + [
+            name for rule in self.rules for name in rule.cells
+        ]
+        for each in self.aggregates:
+            found += [str(bare_column(read)) for read in each.aggregate.reads]
+        return tuple(dict.fromkeys(found))
+
+    def needs(self, wanted: Sequence[str]) -> Sequence[tuple[str, ...]]:
+        conditions = (rule.alone for rule in self.rules if rule.alone is not None)
+        names = dict.fromkeys((CLOCK, PLACE, *self.partition, *conditions, *self.read))
+        return [tuple(names), tuple(self.ticks.schema.names)]
+
+    def describe(self) -> str:
+        by = f" for each {', '.join(self.partition)}" if self.partition else ""
+        wait = "" if self.interval is None else f" after {self.interval}{' or terminated' * self.or_terminated}"
+        measures = ", ".join(map(str, (*self.chosen, *self.aggregates)))
+        return (
+            f"RowMatches {self.pattern}{by}{' all' * self.every} skip {self.skip}{wait}"
+            f"{' of content' * self.content}{f' gives {measures}' if measures else ''}"
+        )
