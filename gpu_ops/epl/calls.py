@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from gpu_ops.epl.groups import StatementGroup
 from gpu_ops.epl.running import RunningStatement, SentDeliveries
 from gpu_ops.epl.service import Service
 from gpu_ops.errors import PlanError, shown
@@ -45,6 +46,48 @@ class ServiceCalls:
             raise PlanError(f"deploy takes a text, not {type(text).__name__}.", remedy="Write select * from T.")
         with self._lock:
             return self._service.deploy(text)
+
+    def deploy_each(self, text: str, constants: Any, *, names: str | None = None) -> StatementGroup:
+        """Add a statement for each row of a table of constants: one parse and one plan for all of them.
+
+        Esper's substitution parameters stand for the constants: `?:name:type`, or `?:name`, whose type is that of the
+        column. A constant is a side of a comparison, a bound of a range or in a list, in a filter of the from clause.
+        A comparison with null is never true. Each statement is one as if it had been deployed by itself, after the one
+        of the row above.
+
+        Args:
+            text: One statement, over single events: without windows, aggregates, `insert into`, order or output rate.
+            constants: The constants, by the names of the parameters: an Arrow table, a frame, a mapping of columns, or
+                a list of mappings. It may have other columns.
+            names: The column with the names of the statements; else they are called `statement 1` and so on.
+
+        Returns:
+            The statements of this template: these, and those that were deployed before, from texts too. It is over when
+            the last one has gone.
+
+        Raises:
+            TextError: The statement cannot be read, or is none of single events, or a parameter stands where none can.
+            ColumnError: A column is missing, has constants of another type, or names that are none or not different.
+            PlanError: There are no constants, or there is a statement of such a name already.
+
+        Examples:
+            >>> from gpu_ops import epl
+            >>> runtime = epl.Runtime({"Tick": {"symbol": "string", "price": "int"}})
+            >>> rules = {"rule": ["low", "high"], "symbol": ["A", "A"], "limit": [3, 5]}
+            >>> group = runtime.deploy_each(
+            ...     "select price from Tick(symbol = ?:symbol and price > ?:limit:int)", rules, names="rule"
+            ... )
+            >>> _ = group.deliveries()
+            >>> _ = runtime.send("Tick", [{"symbol": "A", "price": 4}, {"symbol": "A", "price": 6}])
+            >>> group.deliveries().select(["statement", "price"]).to_pylist()
+            [{'statement': 'low', 'price': 4}, {'statement': 'low', 'price': 6}, {'statement': 'high', 'price': 6}]
+            >>> runtime["high"].text
+            "select price from Tick(symbol='A' and price>5)"
+        """
+        if not isinstance(text, str):
+            raise PlanError(f"deploy_each takes a text, not {type(text).__name__}.", remedy="Write select * from T.")
+        with self._lock:
+            return self._service.deploy_each(text, constants, names)
 
     # Events and time
 

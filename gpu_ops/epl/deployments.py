@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -21,11 +21,12 @@ from gpu_ops.epl.parsing import parse
 from gpu_ops.epl.placed_error import HasPlace, failure_at, shown_in, unsupported
 from gpu_ops.epl.planning.contexts import planned_context
 from gpu_ops.epl.planning.planned import Ledger, PlannedStatement
-from gpu_ops.epl.planning.standing import opened, planned_group
+from gpu_ops.epl.planning.standing import kind_of, named_parameters, numbered, opened, planned_group
 from gpu_ops.epl.planning.statements import planned
 from gpu_ops.epl.planning.variables import KnownVariable, VariableNames
 from gpu_ops.epl.queries import Query
 from gpu_ops.epl.running import TICKS, Listening, RunningStatement
+from gpu_ops.epl.sent_rows import constants_given, names_given, table_of
 from gpu_ops.epl.statements import CreateContext, CreateExpression, CreateSchema, CreateVariable, Statement
 from gpu_ops.epl.templates import CutText, Template, Templates, cut
 from gpu_ops.epl.variables import Variables, typed
@@ -164,6 +165,74 @@ class Deployments:
             self.tell(made, "deployed")
         return made
 
+    def deploy_each(
+        self,
+        text: str,
+        constants: Any,
+        names: str | None,
+        clock: int,
+        begin: Callable[[Sequence[RunningStatement]], None],
+        home: str,
+    ) -> StatementGroup:
+        """Add a statement for each row of constants, or none of them. See `Runtime.deploy_each`."""
+        table = constants_given(constants)
+        with shown_in(text):
+            group, values = self._template_group(text, table, home)
+        called = [f"statement {self.count + at + 1}" for at in range(len(table))]
+        if names is not None:
+            called = names_given(table, names)
+        known = next((at for at, name in enumerate(called) if name in self.statements), None)
+        if known is not None:
+            raise PlanError(
+                f"There is a statement {called[known]!r} already.", remedy=f"Give row {known} another name."
+            )
+        group = group if len(group) else self._have(group)
+        made = [self._member(group, name, clock) for name in called]
+        group.add_each(made, values)
+        begin(made)
+        for each in made if self.listeners else ():
+            self.tell(each, "deployed")
+        return group
+
+    def _template_group(self, text: str, table: pa.Table, home: str) -> tuple[StatementGroup, pa.Table]:
+        """(the group of a text with parameters, their constants)."""
+        statements = parse(text)
+        if len(statements) != 1:
+            raise failure_at(statements[1], "A text with parameters is one statement.", "Deploy the others by deploy.")
+        statement = inlined(statements[0], self.declared, text)
+        for each in statement.annotations:
+            if each.name.lower() == "name":
+                raise failure_at(
+                    each, "Each of the statements has a name of its own.", "Leave it out, and give names=."
+                )
+        given = named_parameters(statement)
+        kinds, columns = [], []
+        for parameter in given:
+            if parameter.name not in table.column_names:
+                raise ColumnError(
+                    "The constants lack a column.",
+                    column=parameter.name,
+                    remedy=f"They have: {', '.join(table.column_names)}.",
+                )
+            kind = parameter.type or kind_of(table.schema.field(parameter.name).type)
+            if kind is None:
+                raise ColumnError(
+                    f"It is {table.schema.field(parameter.name).type}, and constants are numbers or texts.",
+                    column=parameter.name,
+                    remedy="Cast it.",
+                )
+            kinds.append(kind)
+        group = self.group(numbered(statement, kinds), home)
+        if group is None:
+            raise unsupported(
+                statement,
+                "templates of statements that do not deliver single events as they come",
+                "Deploy a text for each of them.",
+            )
+        for parameter, field in zip(given, group.asked.constants, strict=True):
+            columns.append(table_of(table, pa.schema([(parameter.name, field.type)]))[parameter.name])
+        return group, pa.table(columns, group.asked.constants)
+
     def _group_of(self, text: str, given: CutText, known: Template, home: str) -> StatementGroup | None:
         """The group that a text's statement belongs to; None if it is computed by itself."""
         if not known.has_group(given, home):
@@ -249,11 +318,11 @@ class Deployments:
         self.changes += 1
         return self.groups.setdefault((self._epoch, group.template, group.home), group)
 
-    def _leave(self, statement: RunningStatement) -> None:
-        """Take a statement out of its group."""
-        group = statement.group
+    def _leave(self, statements: Sequence[RunningStatement]) -> None:
+        """Take statements out of their group."""
+        group = statements[0].group
         assert isinstance(group, StatementGroup)  # noqa: S101  (there is no other kind)
-        group.remove([statement])
+        group.remove(statements)
         if not len(group):
             self.groups = {key: each for key, each in self.groups.items() if each is not group}
             self.changes += 1
@@ -265,7 +334,7 @@ class Deployments:
         text = statement.text
         with shown_in(text):
             plan = self.planned(parse(text)[0], statement.since)
-        self._leave(statement)
+        self._leave([statement])
         statement.become(text, plan, running(plan.node, statement.device))
         self.alone[statement.name] = statement
         self.changes += 1
@@ -293,8 +362,17 @@ class Deployments:
             self.changes += 1
             self._rest()
         else:
-            self._leave(statement)
+            self._leave([statement])
         self.tell(statement, "undeployed")
+
+    def undeploy_each(self, group: StatementGroup) -> None:
+        """Take all statements of a group away."""
+        gone = group.statements
+        for each in gone:
+            del self.statements[each.name]
+        self._leave(gone)
+        for each in gone if self.listeners else ():
+            self.tell(each, "undeployed")
 
     def _rest(self) -> None:
         """End the contexts in which there is no statement."""

@@ -16,6 +16,7 @@ from gpu_ops.epl.binding.types import event_type
 from gpu_ops.epl.calls import ServiceCalls
 from gpu_ops.epl.checkpoints import read_runtime, write_runtime
 from gpu_ops.epl.deployments import Deployments, StateListener
+from gpu_ops.epl.groups import StatementGroup
 from gpu_ops.epl.isolated import IsolatedService
 from gpu_ops.epl.running import RunningStatement, SentDeliveries
 from gpu_ops.epl.sent_rows import milliseconds, system_time
@@ -99,10 +100,27 @@ class Runtime(ServiceCalls):
         with self._lock:
             return self._deployments.active_filters()
 
-    def undeploy(self, name: str) -> None:
-        """Take a statement away."""
+    @property
+    def groups(self) -> tuple[StatementGroup, ...]:
+        """The groups of statements that differ in constants: `deploy_each` makes them, and texts that are alike."""
+        return tuple(self._deployments.groups.values())
+
+    def undeploy(self, name: str | StatementGroup) -> None:
+        """Take a statement away, or all of a group.
+
+        Args:
+            name: What it is called; or the group.
+
+        Raises:
+            PlanError: There is no such statement, or no such group any more.
+        """
         with self._lock:
-            self._deployments.undeploy(name)
+            if isinstance(name, StatementGroup):
+                if name not in self.groups:
+                    raise PlanError("The group has no statements.", remedy="Leave it as it is.")
+                self._deployments.undeploy_each(name)
+            else:
+                self._deployments.undeploy(name)
 
     @property
     def variables(self) -> VariableValues:

@@ -119,6 +119,43 @@ def _given(rows: Any) -> pa.Table:
         ) from error
 
 
+def constants_given(constants: Any) -> pa.Table:
+    """Constants of statements, a row for each.
+
+    Raises:
+        PlanError: They are no rows, or none.
+    """
+    try:
+        table = pa.Table.from_pylist(constants) if isinstance(constants, list) else pa.table(constants)
+    except (TypeError, ValueError, AttributeError, pa.ArrowException) as error:
+        raise PlanError(
+            f"These are no constants: {shown(constants)}.", remedy="Give a table, a frame, or a list of mappings."
+        ) from error
+    if not len(table):
+        raise PlanError("There are no constants.", remedy="Give a row for each statement.")
+    return table
+
+
+def names_given(table: pa.Table, names: str) -> list[str]:
+    """The names of statements, which a column of their constants has.
+
+    Raises:
+        ColumnError: There is no such column, or a row has no name, or that of another one.
+    """
+    if names not in table.column_names:
+        raise ColumnError(
+            "The constants lack a column.", column=names, remedy=f"They have: {', '.join(table.column_names)}."
+        )
+    given: list[Any] = table[names].to_pylist()
+    seen: dict[str, int] = {}
+    for row, name in enumerate(given):
+        if not isinstance(name, str) or not name:
+            raise ColumnError(f"{shown(name)} is no name.", column=names, row=row, remedy="Give a text.")
+        if seen.setdefault(name, row) != row:
+            raise ColumnError(f"Row {seen[name]} is called {name!r} too.", column=names, row=row, remedy="Rename it.")
+    return given
+
+
 def table_of(rows: Any, schema: pa.Schema, *, missing: bool = False) -> pa.Table:
     """Rows as a table of a schema.
 

@@ -90,6 +90,15 @@ class Service:
         """Add the statements of a text: they begin now."""
         return self._deployments.deploy(text, self.clock * _MILLISECOND, self.begin, self.name)
 
+    def deploy_each(self, text: str, constants: Any, names: str | None) -> StatementGroup:
+        """Add a statement for each row of constants: they begin now. See `Runtime.deploy_each`."""
+
+        def begin(statements: Sequence[RunningStatement]) -> None:
+            self._turns.take(len(statements))
+
+        now = self.clock * _MILLISECOND
+        return self._deployments.deploy_each(text, constants, names, now, begin, self.name)
+
     def begin(self, statement: RunningStatement) -> None:
         """Show a statement the clock, which is a turn."""
         statement.home = self.name

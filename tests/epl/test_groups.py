@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpu_ops import epl
-from gpu_ops.errors import IntegerOverflowError, QueryFailedError, TextError
+from gpu_ops.errors import GpuOpsError, IntegerOverflowError, PlanError, QueryFailedError, TextError
 from tests.support.epl_on_runtime import rows_of
 from tests.support.examples import examples
 
@@ -351,3 +351,103 @@ def test_texts_without_constants_are_one_group_too() -> None:
     runtime.undeploy("statement 2")
     assert [each.statement for each in runtime.send("Tick", TICKS[:1])] == ["statement 1", "statement 3"]
     assert pa.types.is_dictionary(runtime.statements[0].group.kept_schema.field("statement").type)  # type: ignore[union-attr]
+
+
+def _rules(**columns: Any) -> pa.Table:
+    return pa.table(
+        {"rule": ["r0", "r1", "r2"], "symbol": ["a", "a", "b"], "least": pa.array([3, 4, 0], pa.int32()), **columns}
+    )
+
+
+TEMPLATE = "select symbol, price from Tick(symbol = ?:symbol:string and price > ?:least)"
+
+
+@pytest.mark.parametrize("device", ["cpu", "array"])
+def test_a_template_with_a_frame_is_what_its_texts_are(device: str) -> None:
+    texts = epl.Runtime(TYPES, device=device)
+    for number, text in enumerate(RULES):
+        texts.deploy(f"@name('r{number}') {text}")
+    runtime = epl.Runtime(TYPES, device=device)
+    group = runtime.deploy_each(TEMPLATE, _rules(), names="rule")
+    assert runtime.groups == (group,) == (runtime["r1"].group,)
+    assert [(each.name, each.text) for each in runtime.statements] == [
+        (each.name, each.text) for each in texts.statements
+    ]
+    assert runtime.active_filters() == 3
+    assert delivered(runtime.send("Tick", TICKS)) == delivered(texts.send("Tick", TICKS))
+    assert group.deliveries().schema == group.kept_schema
+    for each in (texts, runtime):
+        each.undeploy("r0")
+        each.deploy(f"@name('r3') {RULES[0]}")
+    assert runtime["r3"].group is group
+    assert delivered(runtime.send("Tick", TICKS)) == delivered(texts.send("Tick", TICKS))
+    runtime.undeploy(group)
+    assert [*runtime.statements, *runtime.groups] == []
+    assert runtime.active_filters() == 0
+    assert not runtime.send("Tick", TICKS)
+    with pytest.raises(PlanError, match="The group has no statements"):
+        runtime.undeploy(group)
+
+
+def test_more_statements_of_a_template_join_its_group() -> None:
+    """The names of parameters do not matter; those that are alike are told apart by their names alone."""
+    runtime = epl.Runtime(TYPES)
+    group = runtime.deploy_each(TEMPLATE, _rules())
+    assert [each.name for each in group.statements] == ["statement 1", "statement 2", "statement 3"]
+    other = TEMPLATE.replace("least", "floor:int")
+    assert runtime.deploy_each(other, [{"symbol": "b", "floor": 4}, {"symbol": None, "floor": 0}]) is group
+    assert runtime.isolated("aside").deploy_each(TEMPLATE, _rules(), names="rule") is not group
+    assert [each.statement for each in runtime.send("Tick", _tick("b", 5))] == ["statement 3", "statement 4"]
+    assert [each.statement for each in runtime.isolated("aside").send("Tick", _tick("b", 5))] == ["r2"]
+    assert runtime["statement 5"].text == "select symbol,price from Tick(symbol=null and price>0)"
+
+
+def test_constants_that_are_null_or_nan_want_nothing() -> None:
+    runtime = epl.Runtime(TYPES)
+    weights = pa.array([None, float("nan"), 1.5])
+    for condition in ("weight > ?:w", "weight between ?:w and ?:w", "not (weight != ?:w)", "weight in (?:w, ?:w)"):
+        runtime.deploy_each(f"select price from Tick({condition})", {"w": weights})
+    sent = runtime.send("Tick", [{"weight": 1.5, "price": 1}, {"weight": float("inf"), "price": 2}])
+    assert [int(each.statement.split()[1]) for each in sent] == [6, 9, 12, 3]
+
+
+@pytest.mark.parametrize(
+    ("text", "constants", "wrong"),
+    [
+        ("select * from Tick(price > ?)", {"a": [1]}, "The parameter has no name"),
+        ("select ?:a from Tick", {"a": [1]}, "A parameter is a side of a comparison"),
+        ("select * from Tick(price * ?:a > 2)", {"a": [1]}, "A parameter is a side of a comparison"),
+        ("select * from Tick(symbol = ?:a)", {"a": [1]}, "they cannot be compared"),
+        ("select * from Tick(price > ?:a:date)", {"a": [1]}, "A parameter is of type date"),
+        ("select * from Tick(price > ?:a)#length(2)", {"a": [1]}, "do not deliver single events"),
+        ("@name('x') select * from Tick(price > ?:a)", {"a": [1]}, "has a name of its own"),
+        ("select * from Tick(price > ?:a); select * from Tick", {"a": [1]}, "is one statement"),
+        ("select * from Tick(price > ?:a)", {"b": [1]}, "lack a column"),
+        ("select * from Tick(price > ?:a)", {"a": [True]}, "constants are numbers or texts"),
+        ("select * from Tick(price > ?:a:int)", {"a": ["x"]}, "'x' is no int"),
+        ("select * from Tick(price > ?:a)", {"a": pa.array([], pa.int32())}, "There are no constants"),
+        ("select * from Tick(price > ?:a)", 5, "These are no constants"),
+        (5, {"a": [1]}, "takes a text"),
+    ],
+)
+def test_what_is_refused_of_a_template(text: Any, constants: Any, wrong: str) -> None:
+    runtime = epl.Runtime(TYPES)
+    with pytest.raises(GpuOpsError, match=wrong):
+        runtime.deploy_each(text, constants)
+    assert (runtime.statements, runtime.groups) == ((), ())
+
+
+@pytest.mark.parametrize(
+    ("names", "column", "wrong"),
+    [
+        (["x", "x", "y"], "rule", "Row 0 is called 'x' too"),
+        (["x", None, "y"], "rule", "None is no name"),
+        (["x", "there", "y"], "rule", "There is a statement 'there' already"),
+        (["x", "y", "z"], "named", "lack a column"),
+    ],
+)
+def test_names_that_are_refused(names: Any, column: str, wrong: str) -> None:
+    runtime = _deployed(["@name('there') select * from Tick"])
+    with pytest.raises(GpuOpsError, match=wrong):
+        runtime.deploy_each(TEMPLATE, _rules(rule=names), names=column)
+    assert len(runtime.statements) == 1

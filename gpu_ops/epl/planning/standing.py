@@ -7,7 +7,7 @@ statements, so that what fails is what fails for a statement by itself.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
@@ -142,6 +142,66 @@ def closed(template: Statement, values: Sequence[Any]) -> Statement:
 def parameters(template: Statement) -> list[e.Parameter]:
     """The parameters of a template, in the order of its text."""
     return [part for part in parts(template) if isinstance(part, e.Parameter)]
+
+
+def named_parameters(statement: Statement) -> list[e.Parameter]:
+    """The parameters that a text has by itself.
+
+    Raises:
+        PlacedError: One has no name, or stands where no constant of a filter stands.
+    """
+    given, allowed = parameters(statement), set[int]()
+    query = statement.body
+    if isinstance(query, q.Query) and isinstance(query.stream.source, EventFilter):
+        for each in query.stream.source.filters:
+            allowed |= {id(part) for part in _sides(each)}
+    for each in given:
+        if not each.name:
+            raise failure_at(each, "The parameter has no name.", "Write: ?:name, or ?:name:type.")
+        if id(each) not in allowed:
+            raise failure_at(
+                each,
+                "A parameter is a side of a comparison, a bound or in a list, in a filter of the from clause.",
+                "Compute constants in the frame.",
+            )
+    return given
+
+
+def _sides(node: e.Expression) -> Iterator[e.Syntax]:
+    """What may be a constant in a condition."""
+    match node:
+        case e.Logical(operands=operands):
+            for each in operands:
+                yield from _sides(each)
+        case e.Prefixed("not", operand):
+            yield from _sides(operand)
+        case e.Operation(operator, left, right) if operator in _COMPARED:
+            yield from (left, right)
+        case e.Between(low=low, high=high) | e.RangeInclusion(low=low, high=high):
+            yield from (low, high)
+        case e.Inclusion(options=options):
+            yield from options
+
+
+def numbered(statement: Statement, kinds: Sequence[str]) -> Statement:
+    """A statement whose parameters are called as those of `opened`, each of some type."""
+    names = {
+        id(each): (f"_{at}", kind) for at, (each, kind) in enumerate(zip(parameters(statement), kinds, strict=True))
+    }
+
+    def change(node: Any) -> Any:
+        return e.Parameter(*names[id(node)], place=node.place) if isinstance(node, e.Parameter) else None
+
+    return rebuilt(statement, change)
+
+
+def kind_of(dtype: pa.DataType) -> str | None:
+    """Esper's type for constants of an Arrow type; None if there is none."""
+    if pa.types.is_integer(dtype):
+        return "long" if dtype in {pa.int64(), pa.uint32(), pa.uint64()} else "int"
+    if pa.types.is_floating(dtype):
+        return "double" if dtype == pa.float64() else "float"
+    return "string" if pa.types.is_string(dtype) or pa.types.is_large_string(dtype) else None
 
 
 # Plans
