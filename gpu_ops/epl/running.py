@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from gpu_ops.core.arrow_buffers import repeated
 from gpu_ops.core.time import TICK, TIME_TYPE
 from gpu_ops.core.turns import ASK, CLOCK, EMPTY, HELD, ORDER, PLACE, ROW, TURN
 from gpu_ops.devices import Device
@@ -284,19 +285,43 @@ class PlacedRows:
 
 @dataclass(frozen=True)
 class TickRows:
-    """Ticks: int64 places, int64 clocks in ticks of time, and whether each asks for content."""
+    """Ticks.
 
-    places: Any
-    clocks: Any
-    asks: Any
+    Attributes:
+        made: Gives (int64 places, int64 clocks in ticks of time, whether each asks for content); it is called once, if
+            somebody reads them.
+    """
+
+    made: Callable[[], tuple[Any, Any, Any]]
+
+    @cached_property
+    def _columns(self) -> tuple[Any, Any, Any]:
+        return self.made()
+
+    @property
+    def places(self) -> Any:
+        """int64 place of each."""
+        return self._columns[0]
+
+    @property
+    def clocks(self) -> Any:
+        """int64: what the clock shows behind each, in ticks of time."""
+        return self._columns[1]
+
+    def ahead(self, offset: int) -> TickRows:
+        """They of a clock that shows some ticks more."""
+        places, clocks, asks = self._columns
+        return TickRows(lambda: (places, clocks + offset, asks))
 
     def table(self, names: Sequence[str]) -> pa.Table:
         """Some columns of the ticks."""
-        return pa.table({CLOCK: pa.array(self.clocks, pa.int64()), ASK: self.asks}).cast(TICKS).select(names)
+        _, clocks, asks = self._columns
+        return pa.table({CLOCK: pa.array(clocks, pa.int64()), ASK: asks}).cast(TICKS).select(names)
 
     def between(self, first: int, last: int) -> TickRows:
         """Some of them."""
-        return TickRows(self.places[first:last], self.clocks[first:last], self.asks[first:last])
+        some = tuple(each[first:last] for each in self._columns)
+        return TickRows(lambda: (some[0], some[1], some[2]))
 
 
 class Group(Protocol):
@@ -489,7 +514,10 @@ class RunningStatement:
     def delivered(self, made: pa.Table) -> DeliveredRows | None:
         """All deliveries in a step; None if there are none."""
         kinds = _kinds(made)
-        shown = np.isin(kinds, [kind for kind in (EMPTY, *self.plan.shows) if kind is not None])
+        shown = np.zeros(len(kinds), np.bool_)
+        for kind in {EMPTY, *self.plan.shows}:
+            if kind is not None:
+                shown |= kinds == kind
         if not shown.any():
             return None
         places, named = made[PLACE].to_numpy(), self.named(made)
@@ -523,7 +551,7 @@ class RunningStatement:
             kinds, places = kinds[shown], places[shown]
         is_new = kinds == self.plan.shows[0]
         if is_new.all() or not is_new.any():
-            words = pa.repeat("new" if len(is_new) and is_new[0] else "old", len(is_new))
+            words = repeated("new" if len(is_new) and is_new[0] else "old", len(is_new))
         else:
             words = pc.if_else(pa.array(is_new), "new", "old")
         return pa.table([pa.array(places // TURN, pa.int64()), words, *table.columns], self.kept_schema)

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from gpu_ops.epl.binding.types import type_name
 from gpu_ops.errors import ColumnError, PlanError, shown
+from gpu_ops.ingest.turn_numbers import numbered
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
@@ -38,24 +39,35 @@ def system_time() -> int:
     return time_ns() // 1_000_000
 
 
-def arrival_times(at: Any, count: int, clock: int) -> Any:
+def arrival_times(at: Any, count: int) -> Any:
     """int64 milliseconds at which some rows come.
 
     Args:
         at: The times of the rows: integers, or timestamps, as an array.
         count: How many rows there are.
-        clock: What the clock shows, in milliseconds.
 
     Raises:
-        PlanError: These are no times of these rows, or they go back.
+        PlanError: These are no times of these rows.
     """
-    found = _times(at, count, "at")
-    back = np.flatnonzero(found < np.concatenate([[clock], found[:-1]]))
-    if len(back):
-        row = int(back[0])
-        before = f"The clock shows {clock}" if row == 0 else f"Row {row - 1} comes at {found[row - 1]}"
-        raise PlanError(f"{before}, row {row} at {found[row]}, which is earlier.", remedy="Sort the rows by time.")
-    return found
+    return _times(at, count, "at")
+
+
+def placed(times: Any, clock: int, turn: int) -> Any:
+    """int64 places of rows that come at some times, each behind the turn that moves the clock there.
+
+    Args:
+        times: int64 milliseconds.
+        clock: What the clock shows before them, in milliseconds.
+        turn: The number of the first turn.
+
+    Raises:
+        PlanError: The times go back.
+    """
+    places, row = numbered(times, clock, turn)
+    if row >= 0:
+        before = f"The clock shows {clock}" if row == 0 else f"Row {row - 1} comes at {times[row - 1]}"
+        raise PlanError(f"{before}, row {row} at {times[row]}, which is earlier.", remedy="Sort the rows by time.")
+    return places
 
 
 def _times(at: Any, count: int, name: str) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from gpu_ops.epl.deployments import Deployments
 from gpu_ops.epl.groups import StatementGroup
 from gpu_ops.epl.order import Order, SomeTurns, order_of
 from gpu_ops.epl.running import DeliveredPart, PlacedRows, RunningStatement, SentDeliveries, TickRows
-from gpu_ops.epl.sent_rows import arrival_times, milliseconds, system_time, table_of, timed_rows
+from gpu_ops.epl.sent_rows import arrival_times, milliseconds, placed, system_time, table_of, timed_rows
 from gpu_ops.errors import PlanError, QueryFailedError
 from gpu_ops.plan.nodes import Feed
 
@@ -40,21 +40,19 @@ class Turns:
         self.next += count
         return places
 
-    def timed(self, times: Any, clock: int) -> tuple[Any, Any]:
-        """(int64 places of arrivals, before which of them a turn moves the clock).
+    def timed(self, times: Any, clock: int) -> Any:
+        """The places of arrivals, each behind the turn that moves the clock to its time.
 
         Args:
-            times: int64 milliseconds at which they come, ascending.
+            times: int64 milliseconds at which they come.
             clock: What the clock shows before them.
+
+        Raises:
+            PlanError: The times go back.
         """
-        moves = np.empty(len(times), np.bool_)
-        moves[0] = times[0] > clock
-        np.greater(times[1:], times[:-1], out=moves[1:])
-        places = np.cumsum(moves, dtype=np.int64)
-        places += np.arange(self.next, self.next + len(times))
-        self.next = int(places[-1]) + 1
-        places *= TURN
-        return places, moves
+        places = placed(times, clock, self.next)
+        self.next = int(places[-1]) // TURN + 1
+        return places
 
 
 class Service:
@@ -120,7 +118,7 @@ class Service:
         """What a statement makes of some turns, from a place up to another. Nothing else steps statements."""
         if statement.offset:
             arrived = {feed: rows.ahead(statement.offset) for feed, rows in arrived.items()}
-            ticks = None if ticks is None else replace(ticks, clocks=ticks.clocks + statement.offset)
+            ticks = None if ticks is None else ticks.ahead(statement.offset)
         deployments, plan = self._deployments, statement.plan
         variables = deployments.variables
         number = -1
@@ -170,8 +168,7 @@ class Service:
             rows = PlacedRows(self._turns.take(count), table, lambda: np.full(count, clock))
             return self._turned({type_name: rows}, None, self.clock, first)
         self._check_said()
-        times = arrival_times(at, count, self.clock)
-        return self._timed({type_name: table}, times)
+        return self._timed({type_name: table}, arrival_times(at, count))
 
     def replay(self, streams: Mapping[str, Any], time: str) -> SentDeliveries:
         """Send the events of several streams in order of their times. See `Runtime.replay`."""
@@ -209,13 +206,17 @@ class Service:
             times: int64 milliseconds at which they come, ascending, of all types together.
             owners: Of which of the tables each of them is; None where there is one.
         """
-        first = self._turns.next
-        places, moves = self._turns.timed(times, self.clock)
+        before, first = self.clock, self._turns.next
+        places = self._turns.timed(times, before)
         ticks = None
-        if moves.any():
-            at = np.flatnonzero(moves)
-            ticks = TickRows(places[at] - TURN, times[at] * _MILLISECOND, np.zeros(len(at), np.bool_))
-        before, self.clock = self.clock, int(times[-1])
+        if self._turns.next - first > len(times):
+
+            def moves() -> tuple[Any, Any, Any]:
+                at = np.flatnonzero(np.diff(places, prepend=(first - 1) * TURN) > TURN)
+                return places[at] - TURN, times[at] * _MILLISECOND, np.zeros(len(at), np.bool_)
+
+            ticks = TickRows(moves)
+        self.clock = int(times[-1])
         if owners is None:
             arrived = {name: _timed_rows(table, places, times) for name, table in tables.items()}
         else:
@@ -266,7 +267,8 @@ class Service:
         return self._turned({}, self._ticked(clocks), before, first)
 
     def _ticked(self, clocks: Any, *, ask: bool = False) -> TickRows:
-        return TickRows(self._turns.take(len(clocks)), clocks * _MILLISECOND, np.full(len(clocks), ask, np.bool_))
+        made = self._turns.take(len(clocks)), clocks * _MILLISECOND, np.full(len(clocks), ask, np.bool_)
+        return TickRows(lambda: made)
 
     def _turned(
         self, arrived: dict[str, PlacedRows], ticks: TickRows | None, before: int, first: int

@@ -1,4 +1,4 @@
-"""What the kernels of runs must give."""
+"""What the kernels of runs, and those of groups that change turn by turn, must give."""
 
 from __future__ import annotations
 
@@ -61,4 +61,46 @@ def places_of_ranks(
     return ints(begin), ints(end), ints(before)
 
 
-CONTRACTS = {"runs_between": Contract(weighted_runs(), places_of_ranks)}
+@st.composite
+def touching(draw: st.DrawFn) -> tuple[Any, ...]:
+    """What `touched_rows` takes."""
+    edges = draw(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 3)), max_size=12))
+    places = ints(sorted(place for place, _ in edges))
+    return codes_of([group for _, group in edges]), places, draw(st.integers(4, 6))
+
+
+def rows_of_groups(codes: Any, places: Any, groups: int) -> tuple[Any, Any, Any, Any]:
+    del groups
+    edges = list(zip(places.tolist(), codes.tolist(), strict=True))
+    made = list(dict.fromkeys(edges))
+    before = [max((at for at in range(row) if made[at][1] == made[row][1]), default=-1) for row in range(len(made))]
+    first = [edges.index(each) for each in made]
+    last = [max(at for at, edge in enumerate(edges) if edge == each) for each in made]
+    return ints([made.index(each) for each in edges]), ints(first), ints(last), ints(before)
+
+
+@st.composite
+def walks(draw: st.DrawFn) -> tuple[Any, ...]:
+    """What `walked_totals` takes."""
+    groups = draw(st.integers(1, 4))
+    group = draw(st.lists(st.integers(0, groups - 1), max_size=8))
+    row = st.integers(0, len(group))
+    events = draw(st.lists(st.tuples(st.integers(-9, 9), row, row), max_size=8))
+    values, first, last = zip(*events, strict=True) if events else [()] * 3
+    base = draw(st.lists(st.integers(-9, 9), min_size=groups, max_size=groups))
+    return ints(values), ints(first), ints(last), codes_of(group), ints(base)
+
+
+def totals_of_groups(values: Any, first: Any, last: Any, group: Any, base: Any) -> tuple[Any, Any]:
+    totals, made = base.tolist(), []
+    for row, code in enumerate(group):
+        totals[code] += int(values[first == row].sum()) - int(values[last == row].sum())
+        made.append(totals[code])
+    return ints(made), ints(totals)
+
+
+CONTRACTS = {
+    "runs_between": Contract(weighted_runs(), places_of_ranks),
+    "touched_rows": Contract(touching(), rows_of_groups),
+    "walked_totals": Contract(walks(), totals_of_groups),
+}

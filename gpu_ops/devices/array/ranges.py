@@ -36,7 +36,7 @@ def range_count(first: Array, last: Array, size: int, slots: Array) -> Array:
 def range_sum(values: Array, first: Array, last: Array, size: int, slots: Array) -> Array:
     """The sum of the events' values in each of some slots, modulo 2**64: what has begun, less what has ended."""
     xp = array_namespace(values)
-    return _sum_upto(xp, values, first, slots) - _sum_upto(xp, values, last, slots)
+    return sum_upto(xp, values, first, slots) - sum_upto(xp, values, last, slots)
 
 
 def count_upto(xp: Any, values: Array, bounds: Array) -> Array:
@@ -44,7 +44,8 @@ def count_upto(xp: Any, values: Array, bounds: Array) -> Array:
     return xp.astype(xp.searchsorted(xp.sort(values), bounds, side="right"), xp.int64)
 
 
-def _sum_upto(xp: Any, values: Array, places: Array, slots: Array) -> Array:
+def sum_upto(xp: Any, values: Array, places: Array, slots: Array) -> Array:
+    """For each slot the sum of the values whose places are at most as great."""
     order = xp.argsort(places, stable=True)
     upto = xp.searchsorted(xp.take(places, order), slots, side="right")
     return xp.take(running_sums(xp, xp.take(values, order)), upto)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -10,11 +11,12 @@ import pyarrow as pa
 
 from gpu_ops.core.state_tables import OLDER
 from gpu_ops.core.time import MAX_TIME
+from gpu_ops.core.turns import PLACE
 from gpu_ops.devices import Device
 from gpu_ops.errors import SourceError
 from gpu_ops.operators.events import Events, concat
 from gpu_ops.operators.operator import StepInput
-from gpu_ops.operators.row_order import run_starts
+from gpu_ops.operators.row_order import run_starts, stable_order
 
 UNKNOWN = 1 << 62
 """The place at which a row leaves that has not left yet."""
@@ -41,6 +43,61 @@ class Changes:
     leaves: Any
     came: Any = None
     went: Any = None
+
+
+LEFT_FIRST = 1 << 58
+"""More than any place: rows that leave come behind those that enter at their place."""
+
+
+@dataclass(frozen=True)
+class Edges:
+    """What enters and leaves, in order of place; at one place rows that enter before those that leave, as they came.
+
+    Attributes:
+        come: int64 indices of the rows that enter.
+        go: int64 indices of the rows that leave.
+        order: int64 order of both, those that enter before those that leave.
+        place: int64 place of each.
+        came: int64: when its row came, in the way in which edges of one place are ordered.
+    """
+
+    come: Any
+    go: Any
+    order: Any
+    place: Any
+    came: Any
+
+    @classmethod
+    def of(cls, changes: Changes, come: Any, go: Any, device: Device) -> Edges:
+        """The edges of some changes: of the rows that enter, and of those that leave."""
+        take = device.kernels.take
+        arrived = device.columns.values(changes.frame, PLACE)[0]
+        place = np.concatenate([take(changes.enter, come), take(changes.leave, go)])
+        came = np.concatenate([take(arrived, come), take(arrived, go) + LEFT_FIRST])
+        really = place
+        if changes.came is not None:
+            really = np.concatenate([take(changes.came, come), take(changes.went, go)])
+        order = _by_place(really, came, device)
+        return cls(come, go, order, take(place, order), take(came, order))
+
+    @cached_property
+    def rows(self) -> Any:
+        """int64 index of the row of each."""
+        return np.concatenate([self.come, self.go])[self.order]
+
+    @property
+    def enters(self) -> Any:
+        """Which of them enter."""
+        return self.order < len(self.come)
+
+
+def _by_place(places: Any, came: Any, device: Device) -> Any:
+    """int64 order of rows by place, then by when they came, which is mostly how they stand."""
+    order = np.argsort(places, kind="stable")
+    place, when = (device.kernels.take(each, order) for each in (places, came))
+    if bool(((place[1:] == place[:-1]) & (when[1:] < when[:-1])).any()):
+        return stable_order([places, came], places, device)
+    return order
 
 
 def changes_of(given: StepInput, cti: int, device: Device) -> Changes | None:

@@ -32,8 +32,10 @@ from gpu_ops.core.turns import (
 )
 from gpu_ops.devices import Device
 from gpu_ops.operators.deliveries.changes import (
+    LEFT_FIRST,
     UNKNOWN,
     Changes,
+    Edges,
     between,
     changes_of,
     no_changes,
@@ -43,16 +45,13 @@ from gpu_ops.operators.deliveries.firing import Firings, FiringTimes, TurnMarks
 from gpu_ops.operators.deliveries.held_changes import HeldChanges, Outputs
 from gpu_ops.operators.deliveries.levels import GroupLevels
 from gpu_ops.operators.deliveries.rows import of_kind
-from gpu_ops.operators.deliveries.touched import Touched
 from gpu_ops.operators.deliveries.window_content import WindowContent
 from gpu_ops.operators.events import Events, concat
 from gpu_ops.operators.operator import BatchInput, Operator, StepInput
 from gpu_ops.operators.row_order import run_starts, stable_order
 from gpu_ops.plan.deliveries import Deliveries
 
-_LEFT_FIRST = 1 << 58
-"""More than any place: groups of which rows only leave come behind those into which some enter."""
-_LEVEL = 2 * _LEFT_FIRST
+_LEVEL = 2 * LEFT_FIRST
 """Rows of a coarser level come behind all of a finer one."""
 
 
@@ -200,12 +199,13 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
             self._held.step(changes)
         if self._at_once:
             return [] if ask is None else self._asked_once(clocks, limit, ask)
-        for values in self._values:
-            some = whole if values.life == "window" else changes
-            values.step(some, until, forced=ask is not None or posts is not None, momentary=node.momentary)
+        edges = self._step_values(whole, changes, until, forced=ask is not None or posts is not None)
         come, go = self._delivered(changes)
         if (len(come) or len(go)) and (node.new or node.old or node.marks) and self._times is None:
-            made += self._by_group(changes, come, go) if node.per == "group" else self._by_row(changes, come, go)
+            if node.per == "group":
+                made += self._by_group(changes, edges or Edges.of(changes, come, go, self._device))
+            else:
+                made += self._by_row(changes, come, go)
             if node.marks:
                 made.append(self._marks(changes, come, go))
         if posts is not None and self._times is None:
@@ -229,15 +229,13 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
             return []
         whole = no_changes(node.rows.schema, device) if taken is None else taken
         passing = self._passing(whole)
-        for values in self._values:
-            rows = whole if values.life == "window" else passing
-            values.step(rows, int(outputs.place[-1]) + 1, forced=not node.touched)
+        edges = self._step_values(whole, passing, int(outputs.place[-1]) + 1, forced=not node.touched)
         come, go = self._delivered(passing)
         made = []
         if not node.touched:
             made = list(self._groups_at(NEW, outputs.place, outputs.place))
         elif len(come) or len(go):
-            made = self._by_group(passing, come, go)
+            made = self._by_group(passing, edges or Edges.of(passing, come, go, self._device))
         if node.snapshot is not None and node.snapshot.posts_empty:
             # Behind it a condition may drop the rows of groups.
             had = [each.start for each in made] if node.touched else []
@@ -246,6 +244,28 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
         for values in self._values:
             values.rest()
         return [self._finished(each, clocks, passing, go) for each in made]
+
+    def _step_values(self, whole: Changes, passing: Changes, until: int, *, forced: bool) -> Edges | None:
+        """Take in what enters and leaves a part of a step.
+
+        Args:
+            whole: All of it.
+            passing: What passes.
+            until: The odd place up to which values are given.
+            forced: Whether every group has a value up to there.
+
+        Returns:
+            The edges of the rows that pass, if all of them are delivered; None if nobody has asked for them.
+        """
+        keep = self._device.kernels.keep
+        known: dict[int, Edges] = {}
+        for values in self._values:
+            rows = whole if values.life == "window" else passing
+            if values.reads_edges and id(rows) not in known:
+                known[id(rows)] = Edges.of(rows, keep(rows.enters), keep(rows.leaves), self._device)
+            edges = known.get(id(rows))
+            values.step(rows, until, forced=forced, momentary=self._node.momentary, edges=edges)
+        return None if IS_NEW in self._node.rows.schema.names else known.get(id(passing))
 
     def _groups_at(self, kind: int, values: Any, places: Any) -> Iterator[Events]:
         """A row at some places for each group that has rows where its values are taken."""
@@ -296,36 +316,28 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
     def _own(self, frame: Any) -> Any:
         return self._device.columns.select(frame, list(self._node.shown))
 
-    def _by_group(self, changes: Changes, come: Any, go: Any) -> list[Events]:
+    def _by_group(self, changes: Changes, edges: Edges) -> list[Events]:
         """For each group that a turn touches a new row with the values after it, and an old one with those before."""
         made = []
         node, device = self._node, self._device
         columns, take = device.columns, device.kernels.take
-        rows = np.concatenate([come, go])
-        places = np.concatenate([take(changes.enter, come), take(changes.leave, go)])
-        enters = np.concatenate([np.ones_like(come), np.zeros_like(go)])
-        came = take(columns.values(changes.frame, PLACE)[0], rows) + (1 - enters) * _LEFT_FIRST
-        really = places
-        if changes.came is not None:
-            really = np.concatenate([take(changes.came, come), take(changes.went, go)])
-        order = _by_place(really, came, device)
-        rows, places, enters, came = (take(each, order) for each in (rows, places, enters, came))
-        keys = columns.take(columns.select(changes.frame, [PLACE, *self._levels.read]), rows)
+        keys = columns.select(changes.frame, [PLACE, *self._levels.read])
         for level in self._levels.each:
-            codes = level.own.codes(keys)
-            touched = Touched.of(codes, places, device, last=node.touched)
-            for wanted, kind, back in ((node.new, NEW, 0), (node.old, OLD, 2)):
+            touched = self._levels.touched(level, keys, edges)
+            by_last = touched.by_last() if node.touched and node.new else None
+            for wanted, kind in ((node.new, NEW), (node.old, OLD)):
                 if wanted:
-                    if node.touched and kind == OLD:
-                        touched = Touched.of(codes, places, device)
-                    frame = columns.take(keys, touched.rows)
-                    where = take(places, touched.rows)
-                    found = self._levels.touched(level, frame, touched, where - back)
+                    rows = by_last if kind == NEW else None
+                    at = touched.first if rows is None else take(touched.last, rows)
+                    where = take(edges.place, at)
+                    frame = columns.take(keys, take(edges.rows, at))
+                    found = self._levels.at_edges(level, frame, edges, rows, where, old=kind == OLD)
                     if node.marks:
-                        counts = touched.sums(enters), touched.sums(1 - enters)
+                        enters = edges.enters.astype(np.int64)
+                        counts = (touched.sums(each, device) for each in (enters, 1 - enters))
                         found = columns.beside(found, self._counts(*counts))
-                    first = touched.rows if node.touched else take(came, touched.rows)
-                    made.append(self._rows(kind, where, found, first + level.number * _LEVEL))
+                    order = at if node.touched else take(edges.came, at)
+                    made.append(self._rows(kind, where, found, order + level.number * _LEVEL))
         return made
 
     def _posted(self, posts: Any, changes: Changes, come: Any, go: Any) -> list[Events]:
@@ -501,15 +513,6 @@ class _Ask:
     def until(self) -> int:
         """The odd place up to which values are given; the content is that of the even one before it."""
         return self.limit if self.limit & 1 else self.limit - 1
-
-
-def _by_place(places: Any, came: Any, device: Device) -> Any:
-    """int64 order of rows by place, then by when they came, which is mostly how they stand."""
-    order = np.argsort(places, kind="stable")
-    place, when = (device.kernels.take(each, order) for each in (places, came))
-    if bool(((place[1:] == place[:-1]) & (when[1:] < when[:-1])).any()):
-        return stable_order([places, came], places, device)
-    return order
 
 
 def _asks_of(outputs: Outputs, device: Device) -> list[_Ask]:

@@ -12,7 +12,8 @@ import pyarrow as pa
 from gpu_ops.core.state_tables import StateTable, Tables
 from gpu_ops.core.turns import PLACE
 from gpu_ops.devices import Device
-from gpu_ops.operators.deliveries.changes import Changes
+from gpu_ops.operators.deliveries.changes import Changes, Edges
+from gpu_ops.operators.deliveries.touched import Touched
 from gpu_ops.operators.events import Events, concat
 from gpu_ops.operators.operator import StepInput
 from gpu_ops.operators.windows.incremental_window import IncrementalWindow
@@ -24,7 +25,7 @@ from gpu_ops.plan.windows import Snapshot, WindowAggregate
 _GROUP = "@group"
 
 
-class _RunningSums(IncrementalWindow):
+class RunningSums(IncrementalWindow):
     """Snapshots of groups by number; each group's last one is given too, up to the end of the step."""
 
     _may_batch = False
@@ -36,8 +37,15 @@ class _RunningSums(IncrementalWindow):
     def _bound(self, limit: int) -> int:
         return limit
 
+    def _forget(self) -> None:
+        """Not in a step: its values name groups by their numbers."""
+
+    def rest(self) -> None:
+        """Forget groups without events, once they are most of all."""
+        super()._forget()
+
     def _keys_of(self, numbers: Any) -> Any:
-        return _numbered(numbers, self._device)
+        return numbered(numbers, self._device)
 
 
 class _RunningRows(RecomputingWindow):
@@ -52,6 +60,13 @@ class _RunningRows(RecomputingWindow):
     def _newest(self, codes: Any, bounds: Any, groups: int, limit: int) -> Any:
         return np.full_like(bounds, limit, shape=groups)
 
+    def _forget(self) -> None:
+        """Not in a step: its values name groups by their numbers."""
+
+    def rest(self) -> None:
+        """Forget groups without events, once they are most of all."""
+        super()._forget()
+
     @property
     def _telling(self) -> list[str]:
         return [PLACE] if PLACE in self._reads else list(self._reads)
@@ -61,10 +76,11 @@ class _RunningRows(RecomputingWindow):
         return np.maximum(low, self._done)
 
     def _keys_of(self, numbers: Any) -> Any:
-        return _numbered(numbers, self._device)
+        return numbered(numbers, self._device)
 
 
-def _numbered(numbers: Any, device: Device) -> Any:
+def numbered(numbers: Any, device: Device) -> Any:
+    """A frame of the numbers of groups."""
     return device.columns.build({_GROUP: (numbers.astype(np.int32), None, pa.int32())})
 
 
@@ -81,13 +97,41 @@ class GroupValues:
         first = aggregates[0]
         self.keys, self.life, self._device = first.keys or (), first.life, device
         self.names = [each.aggregate.name for each in aggregates]
-        node = WindowAggregate(Feed(schema, self.keys, None), Snapshot(), tuple(each.aggregate for each in aggregates))
-        by_rows = any(each.aggregate.keeps(schema) == "events" for each in aggregates)
-        made: _RunningSums | _RunningRows = _RunningRows(node, device) if by_rows else _RunningSums(node, device)
-        if isinstance(made, _RunningSums) and not made.take_open():
+        self._aggregates = tuple(each.aggregate for each in aggregates)
+        self._window = self._running(
+            WindowAggregate(Feed(schema, self.keys, None), Snapshot(), self._aggregates), device
+        )
+        self._sorted: Events | None = None
+
+    @staticmethod
+    def _running(node: WindowAggregate, device: Device) -> RunningSums | _RunningRows:
+        by_rows = any(each.keeps(node.input.schema) == "events" for each in node.aggregates)
+        made: RunningSums | _RunningRows = _RunningRows(node, device) if by_rows else RunningSums(node, device)
+        if isinstance(made, RunningSums) and not made.take_open():
             made = _RunningRows(node, device)
-        self._window = made
-        self._found: Events | None = None
+        return made
+
+    @property
+    def _found(self) -> Events | None:
+        """The values of all groups, by group and place."""
+        return self._sorted
+
+    reads_edges = False
+    """Whether a step needs the edges of the changes."""
+
+    @property
+    def groups(self) -> int:
+        """How many groups have a number."""
+        return len(self._window._groups)  # noqa: SLF001
+
+    def touched_by(self, edges: Edges) -> Touched | None:
+        """Which groups some edges touch, if it knows."""
+        del edges
+        return None
+
+    def at_rows(self, rows: Any | None, *, before: bool = False) -> Any:
+        """A frame of values at touched groups, for one that knows them."""
+        raise NotImplementedError
 
     def codes(self, frame: Any) -> Any:
         """int32 number of the group of each of some rows."""
@@ -97,7 +141,15 @@ class GroupValues:
         """The keys of some groups."""
         return self._window._groups.keys_of(numbers)  # noqa: SLF001
 
-    def step(self, changes: Changes, limit: int, *, forced: bool, momentary: bool = False) -> None:
+    def step(
+        self,
+        changes: Changes,
+        limit: int,
+        *,
+        forced: bool,
+        momentary: bool = False,
+        edges: Edges | None = None,
+    ) -> None:
         """Take in a part of a step.
 
         Args:
@@ -105,7 +157,9 @@ class GroupValues:
             limit: The odd place up to which values are given.
             forced: Whether every group has a value up to there, changed or not.
             momentary: Whether each row is there for its own moment only.
+            edges: The same rows, in order of place.
         """
+        del edges
         kernels, take = self._device.kernels, self._device.kernels.take
         enter, leave, enters, leaves = changes.enter, changes.leave, changes.enters, changes.leaves
         both = enters & leaves
@@ -133,9 +187,9 @@ class GroupValues:
             given = StepInput(some(enters & ~instant, enter - 1, 1), some(leaves, leave, 1))
         self._window.forced = forced
         results, _ = self._window.step([given], [limit])
-        self._found = self._sorted(concat(results.events, self._device))
+        self._sorted = self._by_group(concat(results.events, self._device))
 
-    def _sorted(self, found: Events | None) -> Events | None:
+    def _by_group(self, found: Events | None) -> Events | None:
         if found is None or not len(found):
             return None
         codes = self._device.columns.values(found.frame, _GROUP)[0]
@@ -190,7 +244,8 @@ class GroupValues:
 
     def rest(self) -> None:
         """Drop the values of the last step."""
-        self._found = None
+        self._sorted = None
+        self._window.rest()
 
     # The state
 

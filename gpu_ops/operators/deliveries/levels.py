@@ -11,6 +11,8 @@ import pyarrow as pa
 
 from gpu_ops.core.turns import GROUPING
 from gpu_ops.devices import Device
+from gpu_ops.operators.deliveries.changes import Edges
+from gpu_ops.operators.deliveries.group_totals import GroupTotals
 from gpu_ops.operators.deliveries.group_values import GroupValues
 from gpu_ops.operators.deliveries.touched import Touched
 from gpu_ops.plan.deliveries import Delivered, Deliveries
@@ -42,10 +44,12 @@ class GroupLevels:
         schema = node.rows.schema
         self._node, self._device = node, device
         self._nothing = device.columns.from_arrow(schema.empty_table())
-        self._shared = _grouped([each for each in node.aggregates if each.keys is not None], (), schema, device)
+        self._shared = _grouped(
+            [each for each in node.aggregates if each.keys is not None], (), schema, device, momentary=node.momentary
+        )
         levelled = [each for each in node.aggregates if each.keys is None]
         self.each = [
-            GroupLevel(number, keys, _grouped(levelled, keys, schema, device))
+            GroupLevel(number, keys, _grouped(levelled, keys, schema, device, momentary=node.momentary))
             for number, keys in enumerate(node.levels)
         ]
         self.values = [*self._shared, *(values for level in self.each for values in level.values)]
@@ -64,21 +68,37 @@ class GroupLevels:
         found = [values.at(values.codes(frame), places) for values in (*self._shared, *level.values)]
         return self._beside_keys(level, frame, found, len(places))
 
-    def touched(self, level: GroupLevel, frame: Any, touched: Touched, places: Any) -> Any:
-        """A row for each group at each turn that touches it, with the values at some places.
+    def touched(self, level: GroupLevel, keys: Any, edges: Edges) -> Touched:
+        """Which groups of a level some edges touch.
+
+        Args:
+            level: The level.
+            keys: The columns that tell groups, of the changed rows.
+            edges: The edges.
+        """
+        found = level.own.touched_by(edges)
+        if found is not None:
+            return found
+        codes = self._device.kernels.take(level.own.codes(keys), edges.rows)
+        return Touched.of(codes, edges.place, level.own.groups, self._device)
+
+    def at_edges(self, level: GroupLevel, frame: Any, edges: Edges, rows: Any | None, places: Any, *, old: bool) -> Any:
+        """A row for each touched group, with the values behind what touches it, or before it.
 
         Args:
             level: The level.
             frame: The columns that tell groups, a row for each.
-            touched: Which they are.
+            edges: The edges.
+            rows: int64 numbers of the rows among the touched ones; None for all.
             places: int64 place of each.
+            old: Whether the values are those before.
         """
-        take = self._device.kernels.take
-        grouped = take(places, touched.order)
         found = []
         for values in (*self._shared, *level.values):
-            codes = touched.codes if values is level.own else take(values.codes(frame), touched.order)
-            found.append(values.taken(*(touched.back(each) for each in values.rows(codes, grouped))))
+            if values is level.own and values.touched_by(edges) is not None:
+                found.append(values.at_rows(rows, before=old))
+            else:
+                found.append(values.at(values.codes(frame), places - 2 if old else places))
         return self._beside_keys(level, frame, found, len(places))
 
     def held(self, level: GroupLevel, places: Any) -> tuple[Any, Any]:
@@ -112,11 +132,16 @@ class GroupLevels:
 
 
 def _grouped(
-    aggregates: Sequence[Delivered], keys: tuple[str, ...], schema: pa.Schema, device: Device
+    aggregates: Sequence[Delivered], keys: tuple[str, ...], schema: pa.Schema, device: Device, *, momentary: bool
 ) -> list[GroupValues]:
     """The running values of some aggregates; those without keys of their own have these."""
     found: dict[tuple[tuple[str, ...], str], list[Delivered]] = {}
     for each in aggregates:
         own = replace(each, keys=keys if each.keys is None else each.keys)
         found.setdefault((own.keys or (), own.life), []).append(own)
-    return [GroupValues(some, schema, device) for some in found.values()]
+
+    def made(some: Sequence[Delivered]) -> GroupValues:
+        walks = not momentary and GroupTotals.takes(some, schema)
+        return (GroupTotals if walks else GroupValues)(some, schema, device)
+
+    return [made(some) for some in found.values()]

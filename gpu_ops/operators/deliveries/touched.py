@@ -8,58 +8,41 @@ from typing import Any
 import numpy as np
 
 from gpu_ops.devices import Device
-from gpu_ops.operators.row_order import run_starts
+from gpu_ops.operators.row_order import sums_by
 
 
 @dataclass(frozen=True)
 class Touched:
-    """A row for each group at each place that touches it, in order of the places, then of one of the rows there.
+    """A row for each group at each place that touches it, in order of the first edge there.
 
     Attributes:
-        rows: int64 index of that row among the changed ones.
-        order: int64: these rows by group, then place.
-        codes: int32 group of each, in that order.
+        row: int64 row of each edge.
+        first: int64 first edge of each row.
+        last: int64 last edge of each row.
+        before: int64 row of the same group before each; -1 for none.
     """
 
-    rows: Any
-    order: Any
-    codes: Any
-    _begins: Any
-    _by_group: Any
-    _device: Device
+    row: Any
+    first: Any
+    last: Any
+    before: Any
 
     @classmethod
-    def of(cls, codes: Any, places: Any, device: Device, *, last: bool = False) -> Touched:
-        """The groups that some changed rows touch.
+    def of(cls, codes: Any, places: Any, groups: int, device: Device) -> Touched:
+        """The groups that some edges touch.
 
         Args:
-            codes: int32 group of each changed row.
+            codes: int32 group of each edge.
             places: int64 place of each, ascending.
+            groups: How many groups there are.
             device: Where arrays live.
-            last: Whether it is the last row of each that stands for it; else the first.
         """
-        kernels = device.kernels
-        by_group = kernels.group_order(codes, int(codes.max()) + 1, places)
-        grouped = kernels.take(codes, by_group)
-        begins = kernels.keep(run_starts(grouped, kernels.take(places, by_group)))
-        if len(begins) == len(codes):
-            return cls(np.arange(len(codes), like=places), by_group, grouped, begins, by_group, device)
-        ends = np.concatenate([begins[1:] - 1, np.full_like(begins[:1], len(codes) - 1)])
-        stands = kernels.take(by_group, ends if last else begins)
-        is_one = np.zeros_like(places, dtype=np.bool_)
-        is_one[stands] = True
-        order = kernels.take(np.cumsum(is_one) - 1, stands)
-        return cls(kernels.keep(is_one), order, kernels.take(grouped, begins), begins, by_group, device)
+        return cls(*device.kernels.touched_rows(codes, places, groups))
 
-    def back(self, values: Any) -> Any:
-        """Values of the rows by group, then place, in order of their places."""
-        made = np.empty_like(values)
-        made[self.order] = values
-        return made
+    def by_last(self) -> Any:
+        """int64 rows in order of their last edges."""
+        return np.argsort(self.last, kind="stable")
 
-    def sums(self, values: Any) -> Any:
-        """int64 sum of the values of the changed rows of each."""
-        ordered = self._device.kernels.take(values, self._by_group)
-        total = np.concatenate([np.zeros_like(ordered[:1]), np.cumsum(ordered)]).astype(np.int64, copy=False)
-        ends = np.concatenate([self._begins[1:], np.full_like(self._begins[:1], len(ordered))])
-        return self.back(total[ends] - total[self._begins])
+    def sums(self, values: Any, device: Device) -> Any:
+        """int64 sum of the edges' values in each row."""
+        return sums_by(self.row, values, len(self.first), device)

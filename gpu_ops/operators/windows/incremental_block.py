@@ -204,7 +204,64 @@ class StepSlots:
 
 
 @dataclass
-class IncrementalBlock(Block):
+class RunningBlock(Block):
+    """A block over a step's events, on top of totals of the events that were alive before it.
+
+    Attributes:
+        totals: The totals.
+    """
+
+    totals: Totals = None  # type: ignore[assignment]
+    _plans: dict[PartName, tuple[int, int]] = field(default_factory=dict)
+    _sums: dict[PartName, list[Any]] = field(default_factory=dict)
+
+    def check_whole(self, aggregate: Aggregate) -> None:
+        """Refuse it: of events that were alive before the step only totals are kept.
+
+        Raises:
+            PlanError: Always.
+        """
+        raise PlanError(
+            f"Results of {aggregate.kind} ask for the events of windows, and its running window does not keep them.",
+            remedy="Declare it incremental=Events() (docs/extending.md).",
+        )
+
+    def limb_plan(self, name: PartName, values: Any) -> tuple[int, int, int]:
+        """A plan that includes the state, on one grid of exponents: a wider plan only adds limbs."""
+        bits, known = _LIMB_BITS[name[0]], self._plans.get(name, self.totals.plans.get(name))
+        if known is not None and not bool(values.any()):
+            return bits, *known
+        bits, lowest, limbs = self.device.kernels.limb_plan(values, 1 << (62 - bits))
+        highest = lowest + limbs * bits
+        lowest = (lowest - _LOWEST) // bits * bits + _LOWEST
+        limbs = -(-(highest - lowest) // bits)
+        if known is not None:
+            above = max(lowest + limbs * bits, known[0] + known[1] * bits)
+            lowest = min(lowest, known[0])
+            limbs = (above - lowest) // bits
+        self._plans[name] = lowest, limbs
+        return bits, lowest, limbs
+
+    def _remembers(self, name: PartName) -> bool:
+        return name in self.totals.limbs
+
+    def _all_finite(self, identity: tuple[str, str | None], values: Any) -> bool:
+        return ("nan", *identity) not in self.totals.limbs and super()._all_finite(identity, values)
+
+    def _integers(self, aggregate: Aggregate) -> tuple[list[Any], Any, Any, int]:
+        _, (values,), first, last = self.picked(aggregate, "numbers")
+        if values.dtype.itemsize < 8:
+            return [values.astype(np.int64, copy=False)], first, last, (1 << 63) - 1
+        whole = values if values.dtype == np.uint64 else values.astype(np.int64, copy=False)
+        return list(self.device.kernels.exact_limbs_int(whole)), first, last, 1 << 64
+
+    def squares_of(self, values: Any) -> Sequence[Any]:
+        """The squares of integers, in as many limbs in each step."""
+        return self.device.kernels.square_limbs_int(values)
+
+
+@dataclass
+class IncrementalBlock(RunningBlock):
     """A block over a step's events, on top of totals of the events that are alive throughout.
 
     Results read the state and do not change it. The changes are noted, and `update` applies them after all results are
@@ -213,7 +270,6 @@ class IncrementalBlock(Block):
 
     Attributes:
         of_step: The step's slots.
-        totals: Totals of all events that were alive before the step.
         best: The part of the state's extremes that the step needs.
         events: The block's events.
         ended: How many of them began in earlier steps and end in this one; they come first.
@@ -224,7 +280,6 @@ class IncrementalBlock(Block):
     """
 
     of_step: StepSlots = None  # type: ignore[assignment]
-    totals: Totals = None  # type: ignore[assignment]
     best: dict[PartName, ExtremeCodes] = field(default_factory=dict)
     events: AxisRows = None  # type: ignore[assignment]
     ended: int = 0
@@ -232,8 +287,6 @@ class IncrementalBlock(Block):
     orders: Mapping[PartName, OrderStatistics] = field(default_factory=dict)
     ordered: Mapping[PartName, Aggregate] = field(default_factory=dict)
     values: Mapping[str, ValueCounts] = field(default_factory=dict)
-    _plans: dict[PartName, tuple[int, int]] = field(default_factory=dict)
-    _sums: dict[PartName, list[Any]] = field(default_factory=dict)
     _left: dict[PartName, AxisRows] = field(default_factory=dict)
     _came: dict[PartName, tuple[Any, Any]] = field(default_factory=dict)
     _counted: dict[tuple[str, str | None], tuple[Any, Any]] = field(default_factory=dict)
@@ -297,17 +350,6 @@ class IncrementalBlock(Block):
         rows = self.device.columns.rows(distinct)
         return super().from_ranks(aggregate, distinct, np.clip(best, 0, max(rows - 1, 0)), valid)
 
-    def check_whole(self, aggregate: Aggregate) -> None:
-        """Refuse it: of events that were alive before the step only totals are kept.
-
-        Raises:
-            PlanError: Always.
-        """
-        raise PlanError(
-            f"Results of {aggregate.kind} ask for the events of windows, and its running window does not keep them.",
-            remedy="Declare it incremental=Events() (docs/extending.md).",
-        )
-
     def _totals(self, name: PartName, of_step: Callable[[], list[Any]]) -> list[Any]:
         """Sums over the step's events and all that was alive, for each slot with a result; computed once."""
 
@@ -325,39 +367,6 @@ class IncrementalBlock(Block):
         """The sums over all live events for each slot."""
         total, slots = self.device.kernels.range_sum, self.of_step.all
         return self._totals(name, lambda: [total(limb, first, last, self.size, slots) for limb in limbs])
-
-    def limb_plan(self, name: PartName, values: Any) -> tuple[int, int, int]:
-        """A plan that includes the state, on one grid of exponents: a wider plan only adds limbs."""
-        bits, known = _LIMB_BITS[name[0]], self._plans.get(name, self.totals.plans.get(name))
-        if known is not None and not bool(values.any()):
-            return bits, *known
-        bits, lowest, limbs = self.device.kernels.limb_plan(values, 1 << (62 - bits))
-        highest = lowest + limbs * bits
-        lowest = (lowest - _LOWEST) // bits * bits + _LOWEST
-        limbs = -(-(highest - lowest) // bits)
-        if known is not None:
-            above = max(lowest + limbs * bits, known[0] + known[1] * bits)
-            lowest = min(lowest, known[0])
-            limbs = (above - lowest) // bits
-        self._plans[name] = lowest, limbs
-        return bits, lowest, limbs
-
-    def _remembers(self, name: PartName) -> bool:
-        return name in self.totals.limbs
-
-    def _all_finite(self, identity: tuple[str, str | None], values: Any) -> bool:
-        return ("nan", *identity) not in self.totals.limbs and super()._all_finite(identity, values)
-
-    def _integers(self, aggregate: Aggregate) -> tuple[list[Any], Any, Any, int]:
-        _, (values,), first, last = self.picked(aggregate, "numbers")
-        if values.dtype.itemsize < 8:
-            return [values.astype(np.int64, copy=False)], first, last, (1 << 63) - 1
-        whole = values if values.dtype == np.uint64 else values.astype(np.int64, copy=False)
-        return list(self.device.kernels.exact_limbs_int(whole)), first, last, 1 << 64
-
-    def squares_of(self, values: Any) -> Sequence[Any]:
-        """The squares of integers, in as many limbs in each step."""
-        return self.device.kernels.square_limbs_int(values)
 
     def throughout(self, aggregate: Aggregate, form: str, slots: Any, k: Any) -> tuple[Any, Any, Any, Any] | None:
         """Values around a rank: a rank among all values differs from that in the state by at most the step's events."""

@@ -1,0 +1,46 @@
+"""The places of arrivals on the axis of turns: one pass over their times, on the host on any device."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from gpu_ops.core.arrow_buffers import room
+from gpu_ops.core.turns import TURN
+from gpu_ops.devices.cpu.compiling import INT, INTS, kernel, output
+
+Ints = npt.NDArray[np.int64]
+
+
+def numbered(times: Ints, clock: int, turn: int) -> tuple[Ints, int]:
+    """(int64 places of arrivals, the number of the first one that comes earlier than the one before it, or -1).
+
+    A turn that moves the clock goes before each arrival that comes later than the one before it.
+
+    Args:
+        times: The times at which they come.
+        clock: What the clock shows before them.
+        turn: The number of the first turn.
+
+    Examples:
+        >>> places, back = numbered(np.array([3, 3, 5]), 3, 10)
+        >>> (places // TURN).tolist(), back
+        ([10, 11, 13], -1)
+    """
+    places = room(len(times), np.int64)
+    return places, _number(np.ascontiguousarray(times), clock, turn, places)
+
+
+@kernel(INTS, INT, INT, output(INT), allocates=False)
+def _number(times: Ints, clock: int, turn: int, places: Ints) -> int:
+    back = -1
+    for row in range(times.size):
+        time = times[row]
+        if time < clock:
+            back = row
+            break
+        turn += time > clock
+        places[row] = turn * TURN
+        turn += 1
+        clock = time
+    return back

@@ -1,0 +1,284 @@
+"""Counts and exact sums of groups after each turn: one walk over what enters and leaves, and no row is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from gpu_ops.core.time import MAX_TIME, MIN_TIME
+from gpu_ops.devices import Device
+from gpu_ops.operators.aggregates.block import PartName, Places
+from gpu_ops.operators.deliveries.changes import Changes, Edges
+from gpu_ops.operators.deliveries.group_values import GroupValues, RunningSums, numbered
+from gpu_ops.operators.deliveries.touched import Touched
+from gpu_ops.operators.events import Events, present
+from gpu_ops.operators.state.rows import grown
+from gpu_ops.operators.windows.incremental_block import ROWS, RunningBlock, places_among
+from gpu_ops.plan.deliveries import Delivered
+from gpu_ops.plan.windows import WindowAggregate
+
+
+@dataclass(frozen=True)
+class GroupWalk:
+    """The rows of a step: first one for each of its groups, with what was before, then one for each touched group.
+
+    Attributes:
+        groups: int64 numbers of the step's groups, ascending.
+        group: int32 place of each row's group among them.
+        place: int64 place of each row.
+        before: int64 row of the same group before each; its own for the first.
+        touched: The touched groups; their rows are those behind the first ones.
+    """
+
+    groups: Any
+    group: Any
+    place: Any
+    before: Any
+    touched: Touched
+
+    @classmethod
+    def of(cls, groups: Any, codes: Any, edges: Edges, touched: Touched, device: Device) -> GroupWalk:
+        """The rows of a step.
+
+        Args:
+            groups: int64 numbers of the groups.
+            codes: int32 place of each edge's group among them.
+            edges: The edges.
+            touched: Which groups they touch.
+            device: Where arrays live.
+        """
+        take, own = device.kernels.take, np.arange(len(groups), like=groups)
+        group = take(codes, touched.first)
+        before = np.where(touched.before < 0, group, touched.before + len(groups))
+        return cls(
+            groups,
+            np.concatenate([own.astype(np.int32), group]),
+            np.concatenate([np.full_like(own, MIN_TIME), take(edges.place, touched.first)]),
+            np.concatenate([own, before]),
+            touched,
+        )
+
+    @cached_property
+    def until(self) -> Any:
+        """int64 place of the next row of the same group; `MAX_TIME` for the last."""
+        made, begin = np.full_like(self.place, MAX_TIME), len(self.groups)
+        made[self.before[begin:]] = self.place[begin:]
+        return made
+
+
+@dataclass
+class WalkedBlock(RunningBlock):
+    """A block whose slots are the rows of a walk; its events come at their first slot and go at their last.
+
+    Attributes:
+        walk: The rows.
+    """
+
+    walk: GroupWalk = None  # type: ignore[assignment]
+
+    def __post_init__(self) -> None:
+        count = np.ones_like(self.first)
+        rows = self._walked(ROWS, [count], self.first, self.last)[0]
+        self.there = rows > 0
+        self.slots = self.device.kernels.keep(self.there)
+        self.rows = self._shown(rows)
+
+    def _shown(self, values: Any) -> Any:
+        """The values of the rows whose groups hold any event."""
+        return values if len(self.slots) == len(values) else self.device.kernels.take(values, self.slots)
+
+    def _walked(self, name: PartName, values: Sequence[Any], first: Any, last: Any) -> list[Any]:
+        """Totals at each row: what the state has, and what has come and gone since."""
+        kernels, walk, known = self.device.kernels, self.walk, self.totals.limbs.get(name, [])
+        below = self.totals.below(name, self._plans) if known else 0
+        made, after = [], []
+        for at in range(max(len(values), below + len(known))):
+            there = below <= at < below + len(known)
+            base = kernels.take(known[at - below], walk.groups) if there else np.zeros_like(walk.groups)
+            if at < len(values):
+                total, behind = kernels.walked_totals(values[at], first, last, walk.group, base)
+                after.append(behind)
+            else:
+                total = kernels.take(base, walk.group)
+            made.append(total)
+        self._sums[name] = after
+        return made
+
+    def _totals(self, name: PartName, values: Callable[[], Sequence[Any]], first: Any, last: Any) -> list[Any]:
+        def compute() -> list[Any]:
+            return [self._shown(each) for each in self._walked(name, values(), first, last)]
+
+        return self.part(("total", *name), compute)
+
+    def count(self, name: PartName, first: Any, last: Any) -> Any:
+        """How many of some events are there at each row."""
+        return self._totals(name, lambda: [np.ones_like(first)], first, last)[0]
+
+    def sums(self, name: PartName, limbs: Sequence[Any], first: Any, last: Any) -> list[Any]:
+        """The sums of each limb of some numbers at each row, modulo 2**64."""
+        return self._totals(name, lambda: limbs, first, last)
+
+    def update(self) -> None:
+        """Update the state to what is behind the last row."""
+        self.totals.widen(self._plans)
+        for part, sums in self._sums.items():
+            self.totals.put(part, self.walk.groups, sums)
+
+
+class _RunningTotals(RunningSums):
+    """The state: groups with their totals."""
+
+    def walked(self, frame: Any, codes: Any, walk: GroupWalk, first: Any, last: Any) -> WalkedBlock:
+        """A block over the rows of a walk, on top of the state.
+
+        Args:
+            frame: The events.
+            codes: int32 group of each.
+            walk: The rows.
+            first: int64 row at which each comes; the number of rows for none.
+            last: int64 row at which each goes, likewise.
+        """
+        columns = self._with_valid(self._loaded(frame, codes)).columns
+        size, schema = len(walk.group), self._node.input.schema
+        block = WalkedBlock(self._device, first, last, size, columns, schema, totals=self._totals, walk=walk)
+        shown, take = block.slots, self._device.kernels.take  # the block itself would be a circle
+
+        def places() -> Places:
+            group, start, end = (take(each, shown) for each in (walk.group, walk.place, walk.until))
+            return Places(group, start, end, self._groups.keys_of(walk.groups), self._node.group)
+
+        block.places = places
+        return block
+
+    def groups_of(self, codes: Any, *, every: bool) -> Any:
+        """int64 numbers of the groups of some codes, and of every group that holds an event."""
+        self._totals.grow(self._last, len(self._groups))
+        self._last = grown(self._last, len(self._groups))
+        if not every:
+            return present(codes, len(self._groups), self._device)
+        found = self._counts[: len(self._groups)] > 0
+        found[codes] = True
+        return self._device.kernels.keep(found)
+
+    def done_upto(self, limit: int) -> None:
+        """The state is that behind a place."""
+        self._done = limit
+
+
+class GroupTotals(GroupValues):
+    """Counts and exact sums with one key and one life.
+
+    Args:
+        aggregates: The aggregates, all of one key and life.
+        schema: The rows' columns.
+        device: Where arrays live.
+    """
+
+    _window: _RunningTotals
+    reads_edges = True
+
+    def __init__(self, aggregates: Sequence[Delivered], schema: pa.Schema, device: Device) -> None:
+        super().__init__(aggregates, schema, device)
+        self._walk: GroupWalk | None = None
+        self._edges: Edges | None = None
+        self._block: WalkedBlock | None = None
+        self._values: Any = None
+
+    @staticmethod
+    def _running(node: WindowAggregate, device: Device) -> _RunningTotals:
+        return _RunningTotals(node, device)
+
+    @staticmethod
+    def takes(aggregates: Sequence[Delivered], schema: pa.Schema) -> bool:
+        """Whether all of some aggregates are counts and sums."""
+        return all(each.aggregate.keeps(schema) == "sums" for each in aggregates)
+
+    def step(
+        self,
+        changes: Changes,
+        limit: int,
+        *,
+        forced: bool,
+        momentary: bool = False,
+        edges: Edges | None = None,
+    ) -> None:
+        """Take in a part of a step."""
+        assert edges is not None and not momentary  # noqa: S101, PT018  (deliveries see to it)
+        kernels, window = self._device.kernels, self._window
+        codes = self.codes(changes.frame)
+        here = kernels.take(codes, edges.rows)
+        groups = window.groups_of(here, every=forced)
+        local = places_among(groups, self.groups, self._device)(here)
+        touched = Touched.of(local, edges.place, len(groups), self._device)
+        walk = GroupWalk.of(groups, local, edges, touched, self._device)
+        first, last = self._stay(changes, edges, touched.row + len(groups), len(walk.group))
+        self._walk, self._edges, self._sorted = walk, edges, None
+        self._block = window.walked(changes.frame, codes, walk, first, last)
+        self._values = self._block.results(self._aggregates)
+        self._block.update()
+        window.done_upto(limit)
+
+    def _stay(self, changes: Changes, edges: Edges, row: Any, size: int) -> tuple[Any, Any]:
+        """(the row at which each changed row comes, that at which it goes; the number of rows for none)."""
+        at = np.empty_like(row)
+        at[edges.order] = row
+        come, go = at[: len(edges.come)], at[len(edges.come) :]
+        first = np.full_like(changes.enter, size)
+        last = first.copy()
+        if self.life == "left":
+            first[edges.go] = go
+        else:
+            first[edges.come] = come
+            if self.life != "ever":
+                last[edges.go] = go
+        return first, last
+
+    def touched_by(self, edges: Edges) -> Touched | None:
+        """Which groups some edges touch, if it has taken these in."""
+        return self._walk.touched if self._walk is not None and self._edges is edges else None
+
+    def at_rows(self, rows: Any | None, *, before: bool = False) -> Any:
+        """A frame of values at some of the touched rows, or at all: null where the group holds no row.
+
+        Args:
+            rows: int64 numbers of touched rows; None for all, in their order.
+            before: Whether they are the values before those rows.
+        """
+        assert self._walk is not None and self._block is not None  # noqa: S101, PT018  (a step has been taken)
+        columns, take, walk, block = self._device.columns, self._device.kernels.take, self._walk, self._block
+        begin, size = len(walk.groups), len(walk.group)
+        whole = len(block.slots) == size
+        if rows is None and not before and whole:
+            return columns.cut(self._values, begin, size)
+        at = np.arange(begin, size, like=walk.before) if rows is None else rows + begin
+        at = take(walk.before, at) if before else at
+        if whole:
+            return columns.take(self._values, at)
+        there = take(block.there, at)
+        index = take(np.maximum(np.cumsum(block.there) - 1, 0), at)
+        if not len(block.slots):
+            return columns.nulls(self._values, len(at))
+        return columns.null_where(columns.take(self._values, index), there)
+
+    @property
+    def _found(self) -> Events | None:
+        """The values of all groups, by group and place."""
+        walk, block, take = self._walk, self._block, self._device.kernels.take
+        if walk is None or block is None or not len(block.slots):
+            return None
+        if self._sorted is None:
+            group, place, until = (take(each, block.slots) for each in (walk.group, walk.place, walk.until))
+            order = self._device.kernels.group_order(group, len(walk.groups), place)
+            frame = self._device.columns.beside(numbered(take(walk.groups, group), self._device), self._values)
+            self._sorted = Events(place, until, frame).take(order, self._device)
+        return self._sorted
+
+    def rest(self) -> None:
+        """Drop the values of the last step."""
+        self._walk = self._edges = self._block = self._values = self._sorted = None
+        self._window.rest()
