@@ -619,6 +619,41 @@ class JoinKernels(Protocol):
             (event, other, start, end): int64 indices and ticks.
         """
 
+    def meetings_in_order(
+        self,
+        first: Ints,
+        offsets: Ints,
+        new: Ints,
+        rank: Ints,
+        start: Ints,
+        end: Ints,
+        other_first: Ints,
+        other_offsets: Ints,
+        other_new: Ints,
+        other_rank: Ints,
+        other_start: Ints,
+        other_end: Ints,
+    ) -> tuple[Ints, Ints, Ints, Ints]:
+        """Pairs in the order in which the later ones of them come, then in that of the earlier ones.
+
+        Args:
+            first: int64 for each event the first that it meets of the others that are new, all of them later ones.
+            offsets: int64, from `pair_offsets`.
+            new: int64 indices of the new events.
+            rank: int64 for each new event how many new events and others come before it.
+            start: int64 ticks, of each event.
+            end: int64 ticks.
+            other_first: The same for the others: the first new event that each meets, and so the next five.
+            other_offsets: Likewise.
+            other_new: Likewise.
+            other_rank: Likewise.
+            other_start: Likewise.
+            other_end: Likewise.
+
+        Returns:
+            (event, other, start, end): int64 indices and ticks.
+        """
+
     def joined(
         self,
         first: Ints,

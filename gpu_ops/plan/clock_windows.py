@@ -7,7 +7,7 @@ What falls due at a time happens at the first tick whose clock is at or past it,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import cached_property
@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from gpu_ops.core.time import TIME_TYPE, format_span
-from gpu_ops.core.turns import ASK, CLOCK, DUE
+from gpu_ops.core.turns import ASK, CLOCK, DUE, PLACE
 from gpu_ops.errors import ColumnError, PlanError
 from gpu_ops.plan.data_windows import DataWindow
 from gpu_ops.plan.nodes import Ends, Node, Unary
@@ -430,9 +430,14 @@ class ClockedWindow(DataWindow):
 
     Its rows have a column ``@due`` more: the time at which a row's leave fell due, where the clock makes it leave. With
     the output ``"posts"`` its rows are points at the ticks at which the window posts, be it nothing, with ``@due``.
+
+    Attributes:
+        ticks: The ticks.
+        drops: Columns that it does not hand on, as nobody reads them.
     """
 
     ticks: Node = field(kw_only=True)
+    drops: frozenset[str] = field(default=frozenset(), kw_only=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -451,7 +456,13 @@ class ClockedWindow(DataWindow):
     @cached_property
     def schema(self) -> pa.Schema:
         due = pa.field(DUE, TIME_TYPE)
-        return pa.schema([due]) if self.output == "posts" else super().schema.append(due)
+        if self.output == "posts":
+            return pa.schema([due])
+        return pa.schema([each for each in super().schema.append(due) if each.name not in self.drops])
+
+    def lighter(self, wanted: Collection[str]) -> Node:
+        made = super().lighter(wanted)
+        return replace(made, drops=frozenset(self.schema.names) - {*wanted, *self.key, PLACE})  # type: ignore[call-arg]
 
     def ends(self, at: int) -> Ends:
         return "unread"

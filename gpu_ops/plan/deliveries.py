@@ -86,9 +86,8 @@ class Deliveries(Node):
 
     def __post_init__(self) -> None:
         names = self.rows.schema.names
-        for name in (CLOCK, PLACE):
-            if name not in names:
-                raise ColumnError("Deliveries need rows on turns.", column=name, remedy="Make them on turns.")
+        if PLACE not in names:
+            raise ColumnError("Deliveries need rows on turns.", column=PLACE, remedy="Make them on turns.")
         if self.touched and not self.at_outputs:
             raise PlanError(
                 "Only groups in a window are output where they were touched.",
@@ -195,8 +194,9 @@ class Deliveries(Node):
     collects = True
 
     def needs(self, wanted: Sequence[str]) -> Sequence[tuple[str, ...]]:
-        read = {PLACE, CLOCK, IS_NEW, IS_OLD, self.passes, *self.shown, *self._grouped}
-        read |= {DUE} if self.snapshot is not None or DUE not in self.drops else set()
+        drops = self.drops | (frozenset(self.droppable) - {*wanted})
+        read = {PLACE, IS_NEW, IS_OLD, self.passes, *self._grouped, *({CLOCK, DUE, *self.shown} - drops)}
+        read |= {DUE} if self.snapshot is not None else set()
         names = tuple(name for name in self.rows.schema.names if name in read)
         return [names, *(tuple(each.schema.names) for each in self.inputs[1:])]
 
@@ -206,7 +206,7 @@ class Deliveries(Node):
             kept = [nw.col(name) for name in made.schema.names if name in rows.schema.names]
             own = [nw.lit(NEW, nw.Int8()).alias(ROW), nw.lit(0, nw.Int64()).alias(ORDER)]
             return Project(rows, (*kept, *own), keep=False)
-        read = {*made.needs(())[0]}
+        read = {*made.needs(tuple(wanted))[0]}
         return replace(made, rows=selected(self.rows, [name for name in self.rows.schema.names if name in read]))
 
     @property

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal, get_args
@@ -71,6 +71,7 @@ class TurnJoin(Node):
         further: How each stream but the first is joined.
         unidirectional: The numbers of streams whose rows alone make rows of the result, each for its own moment only
             (Esper: unidirectional). They are no windows but points, and no other stream meets them.
+        drops: Columns that it does not hand on, as nobody reads them.
 
     Examples:
         >>> from gpu_ops.plan.nodes import Feed
@@ -87,6 +88,7 @@ class TurnJoin(Node):
     streams: tuple[Node, ...]
     further: tuple[Further, ...]
     unidirectional: tuple[int, ...] = ()
+    drops: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         if len(self.streams) < 2 or len(self.further) != len(self.streams) - 1:
@@ -145,7 +147,8 @@ class TurnJoin(Node):
     @cached_property
     def schema(self) -> pa.Schema:
         own = [(PLACE, pa.int64()), (CLOCK, TIME_TYPE), (IS_NEW, pa.bool_()), (IS_OLD, pa.bool_())]
-        return pa.schema([*self.paired(len(self.further)), *(pa.field(*each, nullable=False) for each in own)])
+        every = [*self.paired(len(self.further)), *(pa.field(*each, nullable=False) for each in own)]
+        return pa.schema([each for each in every if each.name not in self.drops])
 
     @cached_property
     def duration(self) -> int | None:
@@ -191,6 +194,9 @@ class TurnJoin(Node):
 
     def needs(self, wanted: Sequence[str]) -> Sequence[tuple[str, ...]]:
         return [tuple(each.schema.names) for each in self.streams]
+
+    def lighter(self, wanted: Collection[str]) -> Node:
+        return replace(self, drops=frozenset(self.schema.names) - {*wanted, PLACE, IS_NEW, IS_OLD})
 
     @property
     def computed(self) -> tuple[Computed, ...]:

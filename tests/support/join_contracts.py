@@ -83,6 +83,48 @@ def met_joined(*arguments: Any) -> tuple[Any, ...]:
     return start, end, tuple(each[event] for each in mine), tuple(each[other] for each in others)
 
 
+@st.composite
+def some_in_order(draw: st.DrawFn) -> tuple[Any, ...]:
+    """What `meetings_in_order` takes: two sides, of which some rows are new."""
+    sides = draw(SIDES)
+    some = [[at for at in range(len(codes)) if draw(st.booleans())] for codes, _, _ in sides]
+    new = [tuple(each[where] for each in side) for side, where in zip(sides, map(ints, some), strict=True)]
+    order = sorted((int(each[1][at]), side, at) for side, each in enumerate(new) for at in range(len(each[0])))
+    ranks = [ints([order.index((int(start), side, at)) for at, start in enumerate(new[side][1])]) for side in (0, 1)]
+    first, offsets, _, _ = within(*sides[0], *new[1])
+    _, _, other_first, other_offsets = within(*new[0], *sides[1])
+    mine, others = ((ints(where), rank, *side[1:]) for where, rank, side in zip(some, ranks, sides, strict=True))
+    return first, offsets, *mine, other_first, other_offsets, *others
+
+
+def met_in_order(
+    first: Any,
+    offsets: Any,
+    new: Any,
+    rank: Any,
+    start: Any,
+    end: Any,
+    other_first: Any,
+    other_offsets: Any,
+    other_new: Any,
+    other_rank: Any,
+    other_start: Any,
+    other_end: Any,
+) -> tuple[Any, ...]:
+    def of_ranges(first: Any, offsets: Any) -> list[tuple[int, int]]:
+        return [(row, at + number) for row, at in enumerate(first) for number in range(offsets[row + 1] - offsets[row])]
+
+    pairs = [(other_rank[late], row, row, other_new[late]) for row, late in of_ranges(first, offsets)]
+    pairs += [(rank[late], row, new[late], row) for row, late in of_ranges(other_first, other_offsets)]
+    found = [pair[2:] for pair in sorted(pairs)]
+    return (
+        ints([event for event, _ in found]),
+        ints([other for _, other in found]),
+        ints([max(start[event], other_start[other]) for event, other in found]),
+        ints([min(end[event], other_end[other]) for event, other in found]),
+    )
+
+
 def covers(codes: Any, start: Any, end: Any) -> tuple[Any, Any, Any]:
     events = list(zip(codes, start, end, strict=True))
 
@@ -116,6 +158,7 @@ CONTRACTS = {
     "joined": Contract(some_pairs_joined(), met_joined),
     "last_started": Contract(SIDES.map(lambda sides: (*sides[0][:2], *sides[1][:2])), last_by_then),
     "meetings": Contract(some_pairs(), met),
+    "meetings_in_order": Contract(some_in_order(), met_in_order),
     "pair_offsets": Contract(
         st.lists(st.tuples(st.integers(0, 9), st.integers(0, 4)), max_size=9).map(
             lambda ranges: (ints([at for at, _ in ranges]), ints([at + count for at, count in ranges]))

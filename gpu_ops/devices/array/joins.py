@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from array_api_compat import array_namespace
 
 from gpu_ops.devices.array.order import group_order, take
-from gpu_ops.devices.array.ranges import keep, running_sums
+from gpu_ops.devices.array.ranges import expand, keep, running_sums
 from gpu_ops.devices.array.steps import search_pairs
 from gpu_ops.devices.kernels import Array
 
@@ -46,6 +46,37 @@ def meetings(
     event = xp.astype(xp.searchsorted(offsets, number, side="right"), xp.int64) - 1
     other = xp.take(first, event) + number - xp.take(offsets, event)
     return event, other, xp.take(other_start, other), xp.minimum(xp.take(end, event), xp.take(other_end, other))
+
+
+def meetings_in_order(
+    first: Array,
+    offsets: Array,
+    new: Array,
+    rank: Array,
+    start: Array,
+    end: Array,
+    other_first: Array,
+    other_offsets: Array,
+    other_new: Array,
+    other_rank: Array,
+    other_start: Array,
+    other_end: Array,
+) -> tuple[Array, Array, Array, Array]:
+    """Pairs in the order in which the later ones of them come, then in that of the earlier ones: a stable sort."""
+    xp = array_namespace(first)
+    event, late = _of_ranges(first, offsets)
+    other, early = _of_ranges(other_first, other_offsets)
+    order = xp.argsort(xp.concat([xp.take(other_rank, late), xp.take(rank, early)]), stable=True)
+    event = xp.take(xp.concat([event, xp.take(new, early)]), order)
+    other = xp.take(xp.concat([xp.take(other_new, late), other]), order)
+    begin = xp.maximum(xp.take(start, event), xp.take(other_start, other))
+    return event, other, begin, xp.minimum(xp.take(end, event), xp.take(other_end, other))
+
+
+def _of_ranges(first: Array, offsets: Array) -> tuple[Array, Array]:
+    """(event, other) of each pair, in order of the events."""
+    event, number = expand(offsets[1:] - offsets[:-1])
+    return event, array_namespace(first).take(first, event) + number
 
 
 def joined(

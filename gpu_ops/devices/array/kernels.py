@@ -29,7 +29,15 @@ from gpu_ops.devices.array.grids import (
     grid_ranges_by_start,
 )
 from gpu_ops.devices.array.holding import count_holding, pairs_holding
-from gpu_ops.devices.array.joins import coverage, joined, last_started, meetings, pair_offsets, starts_within
+from gpu_ops.devices.array.joins import (
+    coverage,
+    joined,
+    last_started,
+    meetings,
+    meetings_in_order,
+    pair_offsets,
+    starts_within,
+)
 from gpu_ops.devices.array.logarithms import exp_limbs, log_limbs
 from gpu_ops.devices.array.means import mean_limbs
 from gpu_ops.devices.array.numbers import (

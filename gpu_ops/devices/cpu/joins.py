@@ -205,6 +205,92 @@ def meetings(
     return event[:size], other[:size], start, until
 
 
+def meetings_in_order(
+    first: Ints,
+    offsets: Ints,
+    new: Ints,
+    rank: Ints,
+    start: Ints,
+    end: Ints,
+    other_first: Ints,
+    other_offsets: Ints,
+    other_new: Ints,
+    other_rank: Ints,
+    other_start: Ints,
+    other_end: Ints,
+) -> tuple[Ints, Ints, Ints, Ints]:
+    """Pairs in the order in which the later ones of them come, then in that of the earlier ones: a counting sort.
+
+    Examples:
+        >>> # One event comes at 5, the others at 3 and 6, and all stay until 9.
+        >>> others = np.array([3, 6]), np.array([9, 9])
+        >>> mine = np.array([1]), np.array([0, 1]), np.array([0]), np.array([1]), np.array([5]), np.array([9])
+        >>> meetings_in_order(*mine, np.array([0, 1]), np.array([0, 1, 1]), np.array([0, 1]), np.array([0, 2]), *others)
+        (array([0, 0]), array([0, 1]), array([5, 6]), array([9, 9]))
+    """
+    size = int(offsets[-1] + other_offsets[-1])
+    event, other, begin, until = (room(size, np.int64) for _ in range(4))
+    at = np.zeros(rank.size + other_rank.size + 1, np.int64)
+    _count_by_later(first, offsets, other_rank, at)
+    _count_by_later(other_first, other_offsets, rank, at)
+    np.cumsum(at, out=at)
+    _earlier(first, offsets, other_rank, at, event)
+    _earlier(other_first, other_offsets, rank, at, other)
+    _beside_earlier(other_new, other_rank, at, other, event, other_start, other_end, end, begin, until)
+    _beside_earlier(new, rank, at, event, other, start, end, other_end, begin, until)
+    return event, other, begin, until
+
+
+@kernel(INTS, INTS, INTS, OUT)
+def _count_by_later(first: Ints, offsets: Ints, rank: Ints, at: Ints) -> None:
+    """How many pairs each later one is in, behind its rank."""
+    changes = np.zeros(rank.size + 1, np.int64)
+    for event in range(first.size):
+        count = offsets[event + 1] - offsets[event]
+        if count:
+            changes[first[event]] += 1
+            changes[first[event] + count] -= 1
+    pairs = 0
+    for late in range(rank.size):
+        pairs += changes[late]
+        at[rank[late] + 1] = pairs
+
+
+@kernel(INTS, INTS, INTS, OUT, OUT)
+def _earlier(first: Ints, offsets: Ints, rank: Ints, at: Ints, event: Ints) -> None:
+    """The earlier one of each pair; behind it each later one's place has moved to its end."""
+    for row in range(first.size):
+        low = first[row]
+        for late in range(low, low + offsets[row + 1] - offsets[row]):
+            place = unsigned(rank[unsigned(late)])
+            event[unsigned(at[place])] = row
+            at[place] += 1
+
+
+@kernel(INTS, INTS, INTS, OUT, INTS, INTS, INTS, INTS, OUT, OUT)
+def _beside_earlier(
+    new: Ints,
+    rank: Ints,
+    at: Ints,
+    event: Ints,
+    other: Ints,
+    start: Ints,
+    end: Ints,
+    other_end: Ints,
+    begin: Ints,
+    until: Ints,
+) -> None:
+    """The later one of each pair of some later ones, beside the earlier one, and when both are alive."""
+    for late in range(rank.size):
+        row, place = new[late], rank[late]
+        low, upto = at[place - 1] if place else 0, at[place]
+        opens, closes = start[row], end[row]
+        for pair in range(low, upto):
+            event[unsigned(pair)] = row
+            begin[unsigned(pair)] = opens
+            until[unsigned(pair)] = min(closes, other_end[unsigned(other[unsigned(pair)])])
+
+
 def joined(
     first: Ints,
     offsets: Ints,

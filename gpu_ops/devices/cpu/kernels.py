@@ -43,7 +43,15 @@ from gpu_ops.devices.cpu.grids import (
     grid_ranges_by_start,
 )
 from gpu_ops.devices.cpu.holding import count_holding, pairs_holding
-from gpu_ops.devices.cpu.joins import coverage, joined, last_started, meetings, pair_offsets, starts_within
+from gpu_ops.devices.cpu.joins import (
+    coverage,
+    joined,
+    last_started,
+    meetings,
+    meetings_in_order,
+    pair_offsets,
+    starts_within,
+)
 from gpu_ops.devices.cpu.means import mean_limbs
 from gpu_ops.devices.cpu.numbers import float_limbs, limb_plan, round_limbs, square_limbs, variance
 from gpu_ops.devices.cpu.order import (

@@ -301,8 +301,10 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
         sides = ((node.new, NEW, come, changes.enter), (node.old, OLD, go, changes.leave))
         for wanted, kind, at, places in sides:
             if wanted and len(at):
-                frame = self._device.columns.take(changes.frame, at)
-                where = take(places, at)
+                # Of ascending indices as many as there are rows are all.
+                is_all = len(at) == len(places)
+                frame = changes.frame if is_all else self._device.columns.take(changes.frame, at)
+                where = places if is_all else take(places, at)
                 found = [values.at(values.codes(frame), where) for values in self._values]
                 order = self._device.columns.values(frame, PLACE)[0]
                 made.append(self._rows(kind, where, self._beside(self._own(frame), *found), order))

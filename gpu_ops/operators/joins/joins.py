@@ -154,11 +154,14 @@ def overlaps(left: AxisRows, right: AxisRows, device: Device) -> Iterator[Overla
         yield found.swapped()
 
 
-def starting_within(rows: AxisRows, others: AxisRows, device: Device, *, after: bool) -> tuple[Any, Any]:
-    """(first, offsets) of the others that start within each row's lifetime, or after its start; both in order."""
-    if after:
-        return _within(others, rows, device)[2:]
+def starting_within(rows: AxisRows, others: AxisRows, device: Device) -> tuple[Any, Any]:
+    """(first, offsets) of the others that start within each row's lifetime; both are in order of key and start."""
     return _within(rows, others, device)[:2]
+
+
+def starting_after(rows: AxisRows, others: AxisRows, device: Device) -> tuple[Any, Any]:
+    """(first, offsets) of the rows that start within each of the others' lifetimes, after its start."""
+    return _within(rows, others, device)[2:]
 
 
 def _within(left: AxisRows, right: AxisRows, device: Device) -> tuple[Any, Any, Any, Any]:

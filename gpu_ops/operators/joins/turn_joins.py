@@ -90,15 +90,15 @@ class TurnJoinOperator(Operator, nodes=(TurnJoin,)):
 
     def _events(self, rows: AxisRows, start: Any, end: Any) -> Events:
         columns = self._device.columns
-        own = columns.build(
-            {
-                PLACE: (column(rows, ID), None, pa.int64()),
-                CLOCK: (column(rows, AT), None, TIME_TYPE),
-                IS_NEW: (column(rows, NEW), None, pa.bool_()),
-                IS_OLD: (column(rows, OLD), None, pa.bool_()),
-            }
-        )
-        return Events(start, end, columns.beside(rows.frame, own))
+        own = {
+            PLACE: (column(rows, ID), None, pa.int64()),
+            IS_NEW: (column(rows, NEW), None, pa.bool_()),
+            IS_OLD: (column(rows, OLD), None, pa.bool_()),
+        }
+        if CLOCK not in self._node.drops:
+            own[CLOCK] = column(rows, AT), None, TIME_TYPE
+        frame = columns.beside(rows.frame, columns.build(own))
+        return Events(start, end, columns.select(frame, self._node.schema.names))
 
     # The state
 

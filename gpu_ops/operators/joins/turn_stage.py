@@ -13,6 +13,7 @@ from gpu_ops.core.polars_frames import empty_table
 from gpu_ops.core.sorted_runs import Run
 from gpu_ops.core.state_tables import Field, StateTable, Tables
 from gpu_ops.core.time import MAX_TIME, MIN_TIME
+from gpu_ops.core.turns import CLOCK
 from gpu_ops.devices import Device
 from gpu_ops.operators.checked import holds
 from gpu_ops.operators.events import Events, present
@@ -95,6 +96,11 @@ class TurnStage:
         # Where only points make rows of the result, others are made for the points of later streams alone.
         self._has_pairs = not node.unidirectional or max(node.unidirectional) > number
         self._schemas = node.paired(number - 1), node.columns(number)
+        # The last one gives what is read.
+        drops = node.drops if number == len(node.further) else frozenset()
+        self._given = [[name for name in schema.names if name not in drops] for schema in self._schemas]
+        self._own = (NEW, OLD) if CLOCK in drops else (AT, NEW, OLD)
+        self._is_inner = all(how.kind == "inner" for how in node.further[:number])
         condition = self._how.condition
         self._filter = None if condition is None else Filter(Feed(node.paired(number), (), None), condition)
         names = tuple(name for name, _ in self._how.on)
@@ -113,7 +119,7 @@ class TurnStage:
         left, right = (self._content(at, moving[at], (moving[1 - at], points[1 - at])) for at in (0, 1))
         pairs = [joins.no_pairs(device)]
         if self._has_pairs:
-            entering = self._in_order(left, right, self._matched(left, right, self._entering(left, right, done)))
+            entering = joins.all_pairs([*self._matched(left, right, self._entering(left, right, done))], device)
             leaving = joins.all_pairs([*self._matched(left, right, self._leaving(left, right, done))], device)
             pairs += [entering, leaving]
             made.entered, made.closed = (
@@ -246,15 +252,44 @@ class TurnStage:
     # Pairs
 
     def _entering(self, left: AxisRows, right: AxisRows, done: int) -> Iterator[OverlapPairs]:
-        """The pairs of which a member enters."""
-        device, take = self._device, self._device.kernels.take
-        for one, other, back in ((left, right, False), (right, left, True)):
-            where = device.kernels.keep(other.low >= done)
-            new = _lifetimes(other, where, device)
-            first, offsets = joins.starting_within(one, new, device, after=back)
-            for found in joins.pieces(first, offsets, one.high, new, device):
-                pairs = replace(found, others=found.others if len(new) == len(other) else take(where, found.others))
-                yield pairs.swapped() if back else pairs
+        """The pairs of which a member enters, in order of where they enter, then of where their other members did."""
+        kernels, sides = self._device.kernels, (left, right)
+        new = [kernels.keep(side.low >= done) for side in sides]
+        lows = np.concatenate([kernels.take(side.low, at) for side, at in zip(sides, new, strict=True)])
+        rank = np.empty_like(lows)
+        rank[np.argsort(lows, kind="stable")] = np.arange(len(lows), like=lows)
+        yield from self._met(left, right, (new[0], new[1]), (rank[: len(new[0])], rank[len(new[0]) :]))
+
+    def _met(
+        self, left: AxisRows, right: AxisRows, new: tuple[Any, Any], rank: tuple[Any, Any]
+    ) -> Iterator[OverlapPairs]:
+        """The pairs of some that enter, with all: in pieces where a condition reads them.
+
+        Args:
+            left: The rows of the left side, those that entered before among them.
+            right: Those of the right side.
+            new: int64 indices of those on each side that enter.
+            rank: int64 for each of them how many of both sides enter before it.
+        """
+        device, count = self._device, sum(map(len, new))
+        lefts, rights = (_lifetimes(side, at, device) for side, at in zip((left, right), new, strict=True))
+        ranges = joins.starting_within(left, rights, device), joins.starting_after(lefts, right, device)
+        if self._filter is not None and count > 1 and sum(int(offsets[-1]) for _, offsets in ranges) > joins.PAIRS:
+            least = min(int(each.min()) for each in rank if len(each))
+            for late in (False, True):
+                some = [device.kernels.keep((each >= least + count // 2) == late) for each in rank]
+                parts = [
+                    [device.kernels.take(each, at) for each, at in zip(whole, some, strict=True)]
+                    for whole in (new, rank)
+                ]
+                yield from self._met(left, right, (parts[0][0], parts[0][1]), (parts[1][0], parts[1][1]))
+            return
+        base = min((int(each.min()) for each in rank if len(each)), default=0)
+        given = [
+            (*found, at, number - base, side.low, side.high)
+            for found, at, number, side in zip(ranges, new, rank, (left, right), strict=True)
+        ]
+        yield OverlapPairs(*device.kernels.meetings_in_order(*given[0], *given[1]))
 
     def _leaving(self, left: AxisRows, right: AxisRows, done: int) -> Iterator[OverlapPairs]:
         """The pairs of members that entered before the step, of which one leaves: all of one key are in together."""
@@ -271,17 +306,6 @@ class TurnStage:
                 start = np.maximum(take(some.low, found.rows), found.start)
                 pairs = OverlapPairs(take(goes, found.rows), take(there, found.others), start, found.end)
                 yield pairs.swapped() if back else pairs
-
-    def _in_order(self, left: AxisRows, right: AxisRows, pieces: Iterator[OverlapPairs]) -> OverlapPairs:
-        """Pairs in order of the places at which they enter, then of those at which their other members did."""
-        device, take = self._device, self._device.kernels.take
-        pairs = joins.all_pairs([*pieces], device)
-        lows = np.concatenate([left.low, right.low])
-        rank = np.empty_like(lows)
-        rank[np.argsort(lows, kind="stable")] = np.arange(len(lows), like=lows)
-        one, other = take(rank[: len(left)], pairs.rows), take(rank[len(left) :], pairs.others)
-        order = device.kernels.group_order(np.maximum(one, other).astype(np.int32), len(lows), np.minimum(one, other))
-        return pairs.take(order, device)
 
     def _matched(self, left: AxisRows, right: AxisRows, pairs: Iterator[OverlapPairs]) -> Iterator[OverlapPairs]:
         """The pairs for which the condition holds."""
@@ -316,14 +340,25 @@ class TurnStage:
         if point is not None:
             rows, at = members[point]
             new, old = (take(column(rows, name), at) for name in (NEW, OLD))
+        elif self._is_inner:
+            new, old = np.ones_like(start, dtype=np.bool_), end < MAX_TIME
         else:
             enters = [(take(rows.low, at) == start) & take(column(rows, NEW), at) for rows, at in members]
             leaves = [(take(rows.high, at) == end) & take(column(rows, OLD), at) for rows, at in members]
             new, old = enters[0] | enters[1], leaves[0] | leaves[1]
-        ids, clocks = ([take(column(rows, name), at) for rows, at in members] for name in (ID, AT))
-        made = made_columns(id=(ids[0] + ids[1]) & IDENTITIES, clock=np.maximum(*clocks), new=new, old=old)
-        frame = columns.beside(*(columns.take(rows.frame, at) for rows, at in members))
-        return AxisRows(np.zeros_like(start, dtype=np.int32), start, end, made, frame)
+        ids = [take(column(rows, ID), at) for rows, at in members]
+        made = made_columns(id=(ids[0] + ids[1]) & IDENTITIES, new=new, old=old)
+        if AT in self._own:
+            made |= made_columns(clock=np.maximum(*(take(column(rows, AT), at) for rows, at in members)))
+        parts = [
+            columns.take(columns.select(rows.frame, names), at)
+            for (rows, at), names in zip(members, self._given, strict=True)
+            if names
+        ]
+        return AxisRows(np.zeros_like(start, dtype=np.int32), start, end, made, self._beside(parts))
+
+    def _beside(self, parts: Sequence[Any]) -> Any:
+        return self._device.columns.beside(*parts) if parts else None
 
     # Rows without a match
 
@@ -333,8 +368,8 @@ class TurnStage:
         alone[met] = False
         which = self._device.kernels.keep(alone)
         if len(which):
-            some = point.take(which, self._device)
-            made.points.append(self._padded(at, some, some.low, some.high, some.low))
+            some = replace(replace(point, frame=None).take(which, self._device), frame=point.frame)
+            made.points.append(self._padded(at, some, which, some.low))
 
     def _alone(self, at: int, rows: AxisRows, pairs: OverlapPairs, done: int, made: Moved) -> AxisRows:
         """The times of rows without a match; gives the rows with what is known of them now."""
@@ -361,18 +396,26 @@ class TurnStage:
                     new=(take(rows.low, index) == start) & take(column(rows, NEW), index),
                     old=(take(rows.high, index) == end) & take(column(rows, OLD), index),
                 )
-                frame = device.columns.take(rows.frame, index)
-                some = AxisRows(np.zeros_like(start, dtype=np.int32), start, end, columns, frame)
-                into.append(self._padded(at, some, start, end, start))
+                some = AxisRows(np.zeros_like(start, dtype=np.int32), start, end, columns, rows.frame)
+                into.append(self._padded(at, some, index, start))
 
-    def _padded(self, at: int, rows: AxisRows, low: Any, high: Any, since: Any) -> AxisRows:
-        """Rows of one side with nulls for the other. Each stretch of time without a match makes a row of its own."""
-        columns = self._device.columns
-        other = columns.from_arrow(empty_table(self._schemas[1 - at]))
-        parts = [rows.frame, columns.nulls(other, len(rows))]
-        made = {name: rows.columns[name] for name in (AT, NEW, OLD)}
+    def _padded(self, at: int, rows: AxisRows, index: Any, since: Any) -> AxisRows:
+        """Rows of one side with nulls for the other. Each stretch of time without a match makes a row of its own.
+
+        Args:
+            at: The side.
+            rows: The rows, with the frame out of which they are taken.
+            index: int64 index of each in it.
+            since: Where each stretch begins.
+        """
+        columns, other, (mine, theirs) = self._device.columns, self._schemas[1 - at], self._given[:: -1 if at else 1]
+        parts = [columns.take(columns.select(rows.frame, mine), index)] if mine else []
+        if theirs:
+            none = columns.from_arrow(empty_table(pa.schema([other.field(name) for name in theirs])))
+            parts.append(columns.nulls(none, len(rows)))
+        made = {name: rows.columns[name] for name in self._own}
         made |= made_columns(id=hashes(at, column(rows, ID), since) & IDENTITIES)
-        return AxisRows(rows.code, low, high, made, columns.beside(*(parts[::-1] if at else parts)))
+        return replace(rows, columns=made, frame=self._beside(parts[::-1] if at else parts))
 
     # The state
 

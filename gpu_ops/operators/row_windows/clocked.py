@@ -101,13 +101,19 @@ class IncrementalClockedWindow(IncrementalDataWindow, nodes=(ClockedWindow,)):
         return AxisRows(none.astype(np.int32), none, none, made, columns.from_arrow(schema.empty_table()))
 
     def _given(self, found: Settled) -> Settled:
-        """The rows with the times at which their leaves fell due."""
+        """The rows with the columns that are read, and the times at which their leaves fell due."""
+        if self._node.output == "posts":
+            return found
         columns, fell, leave = self._device.columns, found.membership.fell, found.membership.leave
-        if fell is None:
-            fell = np.full_like(found.rows.low, UNKNOWN)
-        known = (fell != UNKNOWN) & (leave < MAX_TIME)
-        due = columns.build({DUE: (np.where(known, fell, 0), None if bool(known.all()) else known, TIME_TYPE)})
-        return replace(found, rows=replace(found.rows, frame=columns.beside(found.rows.frame, due)))
+        names = self._node.schema.names
+        frame = columns.select(found.rows.frame, [name for name in names if name != DUE])
+        if DUE in names:
+            if fell is None:
+                fell = np.full_like(found.rows.low, UNKNOWN)
+            known = (fell != UNKNOWN) & (leave < MAX_TIME)
+            due = columns.build({DUE: (np.where(known, fell, 0), None if bool(known.all()) else known, TIME_TYPE)})
+            frame = columns.beside(frame, due)
+        return replace(found, rows=replace(found.rows, frame=frame))
 
     def _posts(self, found: Settled) -> list[Events]:
         """A point where the window posts."""
