@@ -281,14 +281,21 @@ def _beside_earlier(
     until: Ints,
 ) -> None:
     """The later one of each pair of some later ones, beside the earlier one, and when both are alive."""
+    # In order of the pairs, so that they are written one behind the other.
+    ranked = np.full(at.size, -1)
     for late in range(rank.size):
-        row, place = new[late], rank[late]
-        low, upto = at[place - 1] if place else 0, at[place]
-        opens, closes = start[row], end[row]
-        for pair in range(low, upto):
-            event[unsigned(pair)] = row
-            begin[unsigned(pair)] = opens
-            until[unsigned(pair)] = min(closes, other_end[unsigned(other[unsigned(pair)])])
+        ranked[unsigned(rank[late])] = late
+    low = 0
+    for place in range(at.size):
+        late, upto = ranked[place], at[place]
+        if late >= 0:
+            row = new[late]
+            opens, closes = start[row], end[row]
+            for pair in range(low, upto):
+                event[unsigned(pair)] = row
+                begin[unsigned(pair)] = opens
+                until[unsigned(pair)] = min(closes, other_end[unsigned(other[unsigned(pair)])])
+        low = upto
 
 
 def joined(

@@ -77,6 +77,8 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
         self._held = WindowContent(schema, device) if self._at_once or (asked and node.per == "row") else None
         self._since = HeldChanges(schema, device) if node.at_outputs else None
         self._clock, self._done = MIN_TIME, MIN_TIME
+        others = node.aggregates or node.marks or node.snapshot or node.posts or DUE in node.schema.names
+        self._one_by_one = node.per == "row" and not others
 
     def opens(self, at: int) -> bool:
         """It takes open rows, and whole ticks."""
@@ -96,7 +98,11 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
         cti, device = min(ctis), self._device
         ticks = concat(given[1].events, device)
         clocks = self._clocks(ticks)
-        changes = changes_of(given[0], cti, device)
+        # Rows that are looked at one by one are not put together.
+        fed = given[0]
+        pieces = [fed] if not self._one_by_one else [StepInput(fed.events, fed.opened), StepInput(closed=fed.closed)]
+        every = [changes_of(each, cti, device) for each in pieces]
+        changes = every[0]
         posts = concat(given[2].events, device) if len(given) > 2 else None
         made: list[Events] = []
         begin = self._done
@@ -105,7 +111,9 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
         for ask in [*sorted([*self._asked(ticks), *by_output]), None]:
             limit = cti if ask is None else ask.limit
             part = changes if ask is None and begin == self._done else between(changes, begin, limit)
-            if self._since is None:
+            if self._one_by_one:
+                made += self._single_rows([between(each, begin, limit) for each in every], clocks, ask)
+            elif self._since is None:
                 made += self._part(part, clocks, limit, ask, places_between(posts, begin, limit))
             else:
                 made += self._output(part, clocks, outputs, begin, limit)
@@ -215,6 +223,21 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
         for values in self._values:
             values.rest()
         return [self._finished(each, clocks, changes, go) for each in made]
+
+    def _single_rows(self, pieces: Sequence[Changes | None], clocks: tuple[Any, Any], ask: _Ask | None) -> list[Events]:
+        """A part of a step where each row stands for itself: piece by piece."""
+        made = list[Events]()
+        for each in pieces:
+            if each is not None:
+                changes = self._passing(each)
+                if self._held is not None:
+                    self._held.step(changes)
+                come, go = self._delivered(changes)
+                made += [self._finished(some, clocks, changes, go) for some in self._by_row(changes, come, go)]
+        if ask is not None:
+            none = no_changes(self._node.rows.schema, self._device)
+            made += [self._finished(some, clocks, none, none.enter) for some in self._content(ask)]
+        return made
 
     def _output(
         self, changes: Changes | None, clocks: tuple[Any, Any], outputs: Outputs | None, begin: int, limit: int
@@ -413,7 +436,7 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
         kinds = of_kind(kind, len(places), self._device)
         if order is None:
             return Events(places, TICK, self._beside(frame, kinds))
-        placed = columns.build({ORDER: (order.astype(np.int64), None, pa.int64())})
+        placed = columns.build({ORDER: (order.astype(np.int64, copy=False), None, pa.int64())})
         return Events(places, TICK, self._beside(frame, kinds, placed))
 
     def _finished(self, made: Events, clocks: tuple[Any, Any], changes: Changes, go: Any) -> Events:

@@ -50,7 +50,8 @@ class PerDeliveryOperator(Stateless, nodes=(PerDelivery,)):
     def _rows(self, events: Events, kinds: Any) -> Events:
         """The rows of deliveries, arranged."""
         kernels, node = self._device.kernels, self._node
-        keys = [] if bool((kinds == kinds[0]).all()) else [kinds]
+        one_kind = bool((kinds == kinds[0]).all())
+        keys = [] if one_kind else [kinds]
         for key in node.keys:
             valid = self._device.columns.validity(events.frame, key.column)
             if valid is not None and not bool(valid.any()):
@@ -58,10 +59,16 @@ class PerDeliveryOperator(Stateless, nodes=(PerDelivery,)):
             ranks, _ = ranks_of(events.frame, key.column, node.schema.field(key.column).type, self._device)
             keys.append(~ranks if key.descending else ranks)
         keys.append(numbers_of(events.frame, ORDER, self._device))
-        if in_order([events.start, *keys]):
-            order = np.arange(len(events), like=events.start)
-        else:
-            order = order_in_places(events.start, keys, self._device)
+        plain = node.distinct is None and node.limit is None and not node.offset
+        is_in_order = in_order([events.start, *keys])
+        if is_in_order and plain:
+            number = numbered(events.start, *([] if one_kind else [kinds]), device=self._device)
+            return Events(events.start, TICK, with_order(events.frame, number, self._device))
+        order = (
+            np.arange(len(events), like=events.start)
+            if is_in_order
+            else order_in_places(events.start, keys, self._device)
+        )
         place, kind = kernels.take(events.start, order), kernels.take(kinds, order)
         if node.distinct is not None:
             some = kernels.keep(self._is_first(events.frame, order, place, kind))
@@ -72,8 +79,6 @@ class PerDeliveryOperator(Stateless, nodes=(PerDelivery,)):
             some = kernels.keep((number >= node.offset) & (number < upto))
             order, number, place, kind = (kernels.take(each, some) for each in (order, number, place, kind))
             number = number - node.offset
-        if len(order) == len(events) and in_order([order]):
-            return Events(events.start, TICK, with_order(events.frame, number, self._device))
         return Events(place, TICK, self._taken(events.frame, order, number, kind))
 
     def _taken(self, frame: Any, order: Any, number: Any, kind: Any) -> Any:

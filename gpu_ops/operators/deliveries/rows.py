@@ -48,6 +48,6 @@ def with_column(frame: Any, name: str, column: Any, device: Device) -> Any:
 
 def numbered(*columns: Any, device: Device) -> Any:
     """int64: the number of each row, from 0 on, among the neighbours that are equal to it in some columns."""
-    at = np.arange(len(columns[0]), like=columns[0]).astype(np.int64, copy=False)
-    begins = run_starts(*columns)
-    return at - device.kernels.take(device.kernels.keep(begins), np.cumsum(begins) - 1)
+    begins = device.kernels.keep(run_starts(*columns))
+    ends = np.concatenate([begins[1:], np.full_like(begins, len(columns[0]), shape=min(len(begins), 1))])
+    return device.kernels.expand(ends - begins)[1]

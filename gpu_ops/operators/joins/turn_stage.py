@@ -257,7 +257,7 @@ class TurnStage:
         new = [kernels.keep(side.low >= done) for side in sides]
         lows = np.concatenate([kernels.take(side.low, at) for side, at in zip(sides, new, strict=True)])
         rank = np.empty_like(lows)
-        rank[np.argsort(lows, kind="stable")] = np.arange(len(lows), like=lows)
+        rank[kernels.group_order(np.zeros_like(lows, dtype=np.int32), 1, lows)] = np.arange(len(lows), like=lows)
         yield from self._met(left, right, (new[0], new[1]), (rank[: len(new[0])], rank[len(new[0]) :]))
 
     def _met(
