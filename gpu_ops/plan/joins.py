@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Literal, get_args
@@ -348,6 +348,12 @@ class Union(Node):
     held = "one input after the other, batch by batch"
 
     keeps_rows = True
+
+    def lighter(self, wanted: Collection[str]) -> Node:
+        """Inputs without the columns that only some of them still have; one stays, as rows without any are none."""
+        shared = [name for name in self.schema.names if all(name in each.schema.names for each in self.parts)]
+        names = [name for name in shared if name in wanted] or shared[:1]
+        return replace(self, parts=tuple(selected(each, names) for each in self.parts))
 
     def describe(self) -> str:
         return f"Union of {len(self.parts)}"

@@ -125,7 +125,8 @@ class WithinOperator(_WithInstances, nodes=(Within,)):
         names = [name for name in rows.frame.columns if name != PLACE]
         own = {PLACE: (self._placed(place), None, pa.int64())}
         own[node.number] = (kernels.take(alive.ids, instance), None, pa.int64())
-        parts = [columns.take(columns.select(rows.frame, names), event), columns.build(own)]
+        parts = [columns.take(columns.select(rows.frame, names), event)] if names else []
+        parts.append(columns.build(own))
         carried = [name for name in node.carries if name in alive.frame.columns]
         if carried:
             parts.append(columns.take(columns.select(alive.frame, carried), instance))

@@ -97,7 +97,8 @@ class TurnJoinOperator(Operator, nodes=(TurnJoin,)):
         }
         if CLOCK not in self._node.drops:
             own[CLOCK] = column(rows, AT), None, TIME_TYPE
-        frame = columns.beside(rows.frame, columns.build(own))
+        made = columns.build(own)
+        frame = made if rows.frame is None else columns.beside(rows.frame, made)
         return Events(start, end, columns.select(frame, self._node.schema.names))
 
     # The state
