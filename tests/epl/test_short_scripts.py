@@ -137,6 +137,24 @@ def test_what_is_in_any_and_in_all_of_several_windows() -> None:
     assert wrong(line("select irstream v from T#firstunique(k)#firstlength(2)", *sent, **first)) is None
 
 
+def test_an_average_of_a_count_is_over_what_the_count_has_been() -> None:
+    """Of a: 1, 2, then 1 as the first row leaves, which is taken off: (1 + 2 - 1) / 1. Empty, it begins anew."""
+    vector = line(
+        "select k, count(*) as n, avg(count(*)) as m from T#length(2) group by k order by k",
+        ("a", 1),
+        ("a", 2),
+        ("b", 3),
+        ("b", 4),
+        ("a", 5),
+        _0=([{"k": "a", "n": 1, "m": 1.0}], None),
+        _1=([{"k": "a", "n": 2, "m": 1.5}], None),
+        _2=([{"k": "a", "n": 1, "m": 2.0}, {"k": "b", "n": 1, "m": 1.0}], None),
+        _3=([{"k": "a", "n": 0, "m": None}, {"k": "b", "n": 2, "m": 1.5}], None),
+        _4=([{"k": "a", "n": 1, "m": 1.0}, {"k": "b", "n": 1, "m": 2.0}], None),
+    )
+    assert wrong(vector) is None
+
+
 def test_views_of_statistics_are_aggregates() -> None:
     vector = line(
         "select irstream k, total, average from T#groupwin(k)#length(1)#uni(v)",

@@ -16,6 +16,7 @@ from gpu_ops.epl.expressions import Expression, FunctionCall, NamedArgument, Wil
 from gpu_ops.epl.placed_error import failure_at, unsupported
 from gpu_ops.epl.planning.aggregate_columns import AggregateColumns
 from gpu_ops.epl.planning.chosen_events import BY_PLACE, BY_VALUE, by_place, by_value
+from gpu_ops.epl.planning.nested_aggregates import Nested
 from gpu_ops.epl.planning.point_rates import ClockRate, by_clock, by_stamps, is_by_clock
 from gpu_ops.plan import aggregates as g
 from gpu_ops.plan.aggregates import Aggregate
@@ -42,11 +43,13 @@ class PlannedAggregates(AggregateColumns):
         within: Columns by which they group whatever they say.
         known: Aggregates that were asked for, as columns of deliveries.
         rates: Rates by the clock, whose columns deliveries do not have yet.
+        nested: Aggregates of aggregates, likewise.
     """
 
     within: tuple[str, ...] = ()
     known: dict[FunctionCall, Bound] = field(default_factory=dict)
     rates: list[ClockRate] = field(default_factory=list)
+    nested: Nested = field(default_factory=Nested)
 
     def aggregate(self, call: FunctionCall) -> Bound:
         """An aggregate as a column of deliveries.
@@ -65,6 +68,9 @@ class PlannedAggregates(AggregateColumns):
             self.add(g.count(), None, "alive")
 
     def _bound(self, call: FunctionCall) -> Bound:
+        nested = self.nested.bound(self, call)
+        if nested is not None:
+            return nested
         given = [each for each in call.arguments if not isinstance(each, NamedArgument)]
         options = {each.name.lower(): each for each in call.arguments if isinstance(each, NamedArgument)}
         for each in options.values():

@@ -26,7 +26,7 @@ def refuse_windows(query: q.Query, windows: StreamWindows) -> None:
         raise unsupported(query.having, "'having' beside FORCE_UPDATE")
 
 
-def refuse_aggregates(query: q.Query, aggregates: PlannedAggregates, *, gives_old: bool) -> None:
+def refuse_aggregates(query: q.Query, aggregates: PlannedAggregates, *, gives_old: bool, by_group: bool) -> None:
     """Refuse aggregates where they would be others than Esper's.
 
     Raises:
@@ -40,6 +40,11 @@ def refuse_aggregates(query: q.Query, aggregates: PlannedAggregates, *, gives_ol
     for rate in aggregates.rates:
         if query.joins or has_windows or query.output or gives_old:
             raise unsupported(rate.call, "rates of seconds over windows, joins, outputs or old rows")
+    for call in aggregates.nested.calls:
+        if query.joins:
+            raise unsupported(call, "aggregates of aggregates in joins")
+        if gives_old and by_group:
+            raise unsupported(call, "old rows of groups with aggregates of aggregates")
     for call in aggregates.known:
         if call.name == "window" and not has_windows:
             raise failure_at(call, "window needs a window, and the stream has none.", "Write one: #length(100).")

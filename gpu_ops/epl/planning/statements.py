@@ -229,7 +229,7 @@ class _QueryPlanner:
         snapshot = output is not None and output.selection == "snapshot" and output.rate.every is not None
         touched = kind == "row per group" and self._outputs_touched(output, aggregates, windows, asked)
         limited = output is not None and not snapshot and not touched
-        self._refuse(aggregates, windows)
+        self._refuse(aggregates, windows, by_group=by_group)
         if asked:
             has_clock, gives_old = self._subqueries.has_clock, self._selector != "istream"
             refuse_subqueries(query, windows, kind, has_clock=has_clock, gives_old=gives_old, limited=limited)
@@ -279,6 +279,7 @@ class _QueryPlanner:
         for rate in aggregates.rates:
             points = extended(_where(self._arrived, where), read)
             node = rate.over(node, points, self._ledger.ticks, levels[0])
+        node = aggregates.nested.over(node, _where(rows, None if passes is None else nw.col(passes)), levels)
         held = rows
         if windows.in_batches and looking is not None and self._context.key:
             held = extended(_where(looking.waiting(windows.content), where), read)
@@ -491,10 +492,10 @@ class _QueryPlanner:
             return tuple(aggregates.made)
         return tuple(replace(each, keys=levels[0] if each.keys is None else each.keys) for each in aggregates.made)
 
-    def _refuse(self, aggregates: PlannedAggregates, windows: StreamWindows) -> None:
+    def _refuse(self, aggregates: PlannedAggregates, windows: StreamWindows, *, by_group: bool) -> None:
         """Refuse what would be answered differently from Esper."""
         refuse_windows(self._query, windows)
-        refuse_aggregates(self._query, aggregates, gives_old=self._selector != "istream")
+        refuse_aggregates(self._query, aggregates, gives_old=self._gives_old(limited=False), by_group=by_group)
         refuse_outputs(self._query, aggregates)
 
     def _kind(self, keys: Mapping[e.Expression, Bound], levels: Sequence[tuple[str, ...]], events: StreamScope) -> Kind:

@@ -28,7 +28,7 @@ _MOMENT = 2
 """From one moment to the next: a change that waits for it is seen behind its place alone."""
 
 
-class _AnswersRows(Operator, family=True):
+class AnswersRows(Operator, family=True):
     """Rows that ask what is held at their places.
 
     Args:
@@ -139,7 +139,7 @@ class _AnswersRows(Operator, family=True):
         """What is held, from these tables."""
 
 
-class LookupOperator(_AnswersRows, nodes=(Lookup,)):
+class LookupOperator(AnswersRows, nodes=(Lookup,)):
     """Aggregates of what is held, at the places of rows.
 
     A row that asks makes a boundary in the group that it asks for, so that a step costs its changes and its rows.
@@ -205,7 +205,7 @@ class LookupOperator(_AnswersRows, nodes=(Lookup,)):
             values.restore(tables, f"values {at}/")
 
 
-class PairLookupOperator(_AnswersRows, nodes=(PairLookup,)):
+class PairLookupOperator(AnswersRows, nodes=(PairLookup,)):
     """Aggregates of the pairs of each row with those that are held at its place and meet its condition.
 
     A step makes its pairs in pieces. It costs what is held, where a row asks, and all pairs with equal keys.

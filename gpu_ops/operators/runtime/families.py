@@ -6,6 +6,7 @@ import gpu_ops.operators.contexts.instances
 import gpu_ops.operators.contexts.within
 import gpu_ops.operators.deliveries.deliveries
 import gpu_ops.operators.deliveries.lookups
+import gpu_ops.operators.deliveries.nested_aggregates
 import gpu_ops.operators.deliveries.output_rate
 import gpu_ops.operators.deliveries.per_delivery
 import gpu_ops.operators.filter_project
