@@ -10,11 +10,12 @@ import numpy as np
 import pyarrow as pa
 
 from gpu_ops.core.turns import PLACE, TURN
-from gpu_ops.devices import Device
+from gpu_ops.devices import Device, choose
 from gpu_ops.epl.planning.planned import PlannedStatement
 from gpu_ops.epl.planning.standing import PlannedGroup, closed
 from gpu_ops.epl.running import Delivery, Listening, PlacedRows, RunningStatement
 from gpu_ops.epl.statements import Statement
+from gpu_ops.operators.row_order import run_starts
 from gpu_ops.operators.runtime.steps import running
 from gpu_ops.operators.standing import StandingIndex
 from gpu_ops.plan.nodes import Feed
@@ -51,6 +52,7 @@ class _GroupMembers:
 
     def __init__(self) -> None:
         self.statements: list[RunningStatement] = []
+        self.heard: set[int] = set()
         self._names, self._numbers = pa.array([], pa.string()), np.zeros(0, np.int64)
 
     @property
@@ -74,8 +76,8 @@ class DeliveredPairs:
     """The deliveries of a group in a step: a row and a statement each.
 
     Args:
-        group: The group.
-        members: Its statements.
+        listening: What listeners share.
+        members: The statements of the group.
         rows: The rows, with the columns of the statements.
         places: The place of each row.
         source: int64 row of each delivery, ascending.
@@ -83,9 +85,9 @@ class DeliveredPairs:
     """
 
     def __init__(
-        self, group: StatementGroup, members: _GroupMembers, rows: pa.Table, places: Any, source: Any, slots: Any
+        self, listening: Listening, members: _GroupMembers, rows: pa.Table, places: Any, source: Any, slots: Any
     ) -> None:
-        self._group, self._members, self._rows = group, members, rows
+        self._listening, self._members, self._rows = listening, members, rows
         self._row_places, self._source, self._slots = places, source, slots
 
     def __len__(self) -> int:
@@ -104,19 +106,19 @@ class DeliveredPairs:
     @property
     def is_heard(self) -> bool:
         """Whether anybody listens to one of the statements."""
-        return bool(self._group.heard)
+        return bool(self._members.heard)
 
     @property
     def heard(self) -> Any:
         """Whether anybody listens to the statement of each."""
         heard = np.zeros(len(self._members.statements), np.bool_)
-        heard[[each for each in self._group.heard if each < len(heard)]] = True
+        heard[list(self._members.heard)] = True
         return heard[self._slots]
 
     @property
     def listening(self) -> Listening:
         """What its listeners share with others."""
-        return self._group.listening
+        return self._listening
 
     def delivery(self, number: int) -> Delivery:
         """One of them."""
@@ -129,14 +131,14 @@ class DeliveredPairs:
 
     def table(self, *, named: bool) -> pa.Table:
         """All of them as rows: `turn`, `row`, maybe `statement`, and the columns."""
-        head = {
-            "turn": pa.array(self.places // TURN, pa.int64()),
-            "row": pa.repeat("new", len(self)),
-        }
+        host = choose("cpu")
+        turns = host.kernels.take(self._row_places // TURN, self._source)
+        head = {"turn": pa.array(turns, pa.int64()), "row": pa.repeat("new", len(self))}
         if named:
             indices = pa.array(self._slots.astype(np.int32))
             head["statement"] = pa.DictionaryArray.from_arrays(indices, self._members.names, safe=False)
-        rows = self._rows.take(pa.array(self._source))
+        rows = host.columns.take(host.columns.from_arrow(self._rows), self._source)
+        rows = host.columns.to_arrow(rows, self._rows.schema)
         return pa.table([*head.values(), *rows.columns], names=[*head, *rows.column_names])
 
     def kept_apart(self, slots: set[int]) -> Iterator[tuple[RunningStatement, pa.Table]]:
@@ -145,7 +147,7 @@ class DeliveredPairs:
         mine = mine[np.argsort(self._slots[mine], kind="stable")]
         sorted_slots = self._slots[mine]
         part = DeliveredPairs(
-            self._group, self._members, self._rows, self._row_places, self._source[mine], sorted_slots
+            self._listening, self._members, self._rows, self._row_places, self._source[mine], sorted_slots
         )
         table, begins = part.table(named=False), np.flatnonzero(np.diff(sorted_slots, prepend=-1))
         for begin, end in zip(begins, np.append(begins[1:], len(mine)), strict=True):
@@ -174,7 +176,6 @@ class StatementGroup:
         home: str = "",
     ) -> None:
         self.template, self.planned, self.listening, self.home = template, planned, listening, home
-        self.heard: set[int] = set()
         self.device, self._ticks = device, ticks
         self._keeping: set[int] = set()
         self.kept: list[DeliveredPairs | pa.Table] | None = None
@@ -285,7 +286,7 @@ class StatementGroup:
 
     def hear(self, statement: RunningStatement) -> None:
         """Know that somebody listens to a statement."""
-        self.heard.add(statement.slot)
+        self._members.heard.add(statement.slot)
 
     def keep(self, statement: RunningStatement) -> None:
         """Know that a statement keeps its deliveries."""
@@ -327,7 +328,7 @@ class StatementGroup:
         self._index.remove([each.slot for each in gone])
         for each in gone:
             self._gone.add(each.slot)
-            self.heard.discard(each.slot)
+            self._members.heard.discard(each.slot)
             self._keeping.discard(each.slot)
         if len(self._gone) > len(self) + _SPARSE:
             self._close_up()
@@ -337,7 +338,7 @@ class StatementGroup:
         table, slots = self._index.questions()
         there = [self._members.statements[slot] for slot in slots.tolist()]
         self._index, self._members = StandingIndex(self.asked, self.device), _GroupMembers()
-        self.heard, self._keeping, self._gone = set(), set(), set()
+        self._keeping, self._gone = set(), set()
         self._index.add(table, np.arange(len(there), dtype=np.int32))
         for each in there:
             self._enter(each)
@@ -389,11 +390,13 @@ class StatementGroup:
         self, rows: PlacedRows, source: Any, slots: Any, until: int, failures: list[RunningStatement]
     ) -> DeliveredPairs | None:
         """The deliveries that pairs of rows and statements make."""
-        kernels, columns = self.device.kernels, self.device.columns
-        wanted = columns.array(np.zeros(len(rows.places), np.bool_))
-        wanted[source] = True
-        some = columns.host(kernels.keep(wanted))
+        columns = self.device.columns
         source, slots = columns.host(source), columns.host(slots)
+        if self.planned.picked is not None:
+            picked = pa.table([rows.rows[name] for name in self.planned.picked], self.schema)
+            return DeliveredPairs(self.listening, self._members, picked, rows.places, source, slots)
+        begins = run_starts(source)
+        some = source[begins]
         given = rows.take(some, self._stepping.reads[self.asked.rows])
         try:
             made, places = self._stepped(given, until)
@@ -410,8 +413,8 @@ class StatementGroup:
             return self._shown_of(rows, columns.array(source[kept]), columns.array(slots[kept]), until, failures)
         if not len(made):
             return None
-        if len(made) == len(rows.places):
-            row = source
+        if len(made) == len(some):
+            row = np.cumsum(begins) - 1
         else:  # rows that `where` leaves out have no place among those that were made
             at = np.searchsorted(places, rows.places)
             there = at < len(places)
@@ -420,7 +423,7 @@ class StatementGroup:
             if not kept.all():
                 source, slots = source[kept], slots[kept]
             row = at[source]
-        return DeliveredPairs(self, self._members, made, places, row, slots) if len(row) else None
+        return DeliveredPairs(self.listening, self._members, made, places, row, slots) if len(row) else None
 
     def _stepped(self, rows: PlacedRows, until: int) -> tuple[pa.Table, Any]:
         """The columns that all of its statements have of some rows, and where these rows are."""

@@ -36,6 +36,7 @@ class _StandingRun:
         slots: Host int32 slot of each, ascending.
         keys: The distinct keys, as a frame; None without equalities.
         question: The question of each entry, by its place here. A key's entries stand together, in order of slots.
+        asking: int64 slot of the question of each entry.
         bounds: Where the entries of each key begin.
         low: The least code of the first range of each entry.
         high: The greatest one.
@@ -48,6 +49,7 @@ class _StandingRun:
     slots: Any
     keys: Any
     question: Any
+    asking: Any
     bounds: Any
     low: Any
     high: Any
@@ -175,13 +177,12 @@ class StandingIndex:
                 holds &= kernels.take(valid, rows)
             kept = kernels.keep(holds)
             rows, entries = kernels.take(rows, kept), kernels.take(entries, kept)
-        question = kernels.take(run.question, entries)
-        slots = kernels.take(columns.array(run.slots), question).astype(np.int64)
+        slots = kernels.take(run.asking, entries)
         if self._gone or self._is_silent:
             kept = kernels.keep(kernels.take(columns.array(self._asking), slots))
-            rows, slots, question = (kernels.take(each, kept) for each in (rows, slots, question))
+            rows, slots, entries = (kernels.take(each, kept) for each in (rows, slots, entries))
         if self._rest is not None and len(rows):
-            constants = columns.take(columns.from_arrow(run.constants), question)
+            constants = columns.take(columns.from_arrow(run.constants), kernels.take(run.question, entries))
             frame = constants if values is None else columns.beside(columns.take(values, rows), constants)
             holds, valid = columns.values(self._rest.each(Events(rows, 1, frame)).frame, HOLDS)
             kept = kernels.keep((holds != 0) if valid is None else (holds != 0) & valid)
@@ -257,6 +258,7 @@ class StandingIndex:
             slots,
             keys,
             question=to(question.astype(np.int64)),
+            asking=to(slots[question].astype(np.int64)),
             bounds=to(bounds.astype(np.int64)),
             low=to(low),
             high=to(high),

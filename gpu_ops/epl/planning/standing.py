@@ -32,6 +32,7 @@ from gpu_ops.epl.planning.statements import planned
 from gpu_ops.epl.statements import Statement
 from gpu_ops.plan.data_windows import DataWindow, FirstSpan
 from gpu_ops.plan.deliveries import Deliveries
+from gpu_ops.plan.expressions import copied
 from gpu_ops.plan.nodes import Feed, Filter, Node, Project
 from gpu_ops.plan.standing import HOLDS, PASSES, Equal, InRange, StandingFilter, constant_name, value_name
 
@@ -49,10 +50,12 @@ class PlannedGroup:
     Attributes:
         plan: What each computes of the rows that its filter takes.
         asked: Whose rows these are.
+        picked: The properties that are its columns, if it computes nothing; else None.
     """
 
     plan: PlannedStatement
     asked: StandingFilter
+    picked: tuple[str, ...] | None = None
 
 
 # Literals as parameters
@@ -230,7 +233,20 @@ def planned_group(template: Statement, ledger: Ledger) -> PlannedGroup | None:
         return None
     stream = WindowedStream(query.stream.alias, source.type_name, schema)
     asked = _FilterTerms(stream, arrivals, parameters(template)).asked(source.filters)
-    return PlannedGroup(plan, asked)
+    return PlannedGroup(plan, asked, _picked(plan, schema.names))
+
+
+def _picked(plan: PlannedStatement, properties: Sequence[str]) -> tuple[str, ...] | None:
+    """The properties that are the columns of a plan; None if it does more than to pick them."""
+    node, names = plan.node, [f"@column {at}" for at in range(len(plan.columns))]
+    while isinstance(node, Project) and not node.keep:
+        copies: dict[str, str] = {}
+        for each in node.expressions:
+            copies |= copied([each], node.input.schema.names) or {}
+        if not copies.keys() >= {*names}:
+            return None
+        node, names = node.input, [copies[name] for name in names]
+    return tuple(names) if isinstance(node, Feed) and {*names} <= {*properties} else None
 
 
 def _is_plain(template: Statement, query: q.Query, ledger: Ledger) -> bool:
