@@ -6,15 +6,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import pyarrow as pa
+
 from gpu_ops.core.turns import INSTANCE
 from gpu_ops.epl import expressions as e
 from gpu_ops.epl.binding.bound import Bound
-from gpu_ops.epl.binding.scope import unknown
+from gpu_ops.epl.binding.scope import StreamScope, unknown
 from gpu_ops.epl.inlining import rebuilt
 from gpu_ops.epl.placed_error import failure_at
 from gpu_ops.epl.planning.parts import parts
 from gpu_ops.plan.contexts import Instances, Within
-from gpu_ops.plan.expressions import column_names
+from gpu_ops.plan.expressions import bare_column, column_names
+from gpu_ops.plan.joins import On
 from gpu_ops.plan.nodes import Node
 
 Entering = Callable[[Node], Node]
@@ -61,7 +64,13 @@ class KnownContext:
     ending: frozenset[str] = frozenset()
 
     def within(
-        self, rows: Node, type_name: str, carries: Sequence[str], leaf: Node | None = None, number: str = INSTANCE
+        self,
+        rows: Node,
+        type_name: str,
+        carries: Sequence[str],
+        leaf: Node | None = None,
+        number: str = INSTANCE,
+        equal: On = (),
     ) -> Node:
         """The arrivals of a type with the instances that they are within.
 
@@ -71,6 +80,7 @@ class KnownContext:
             carries: The columns of instances that they get.
             leaf: Where instances are read from, if not from `leaf`.
             number: The column with their numbers.
+            equal: Pairs (column of the arrivals, column of instances) that are equal besides.
         """
         on: list[str] = []
         for level in self.levels:
@@ -78,7 +88,7 @@ class KnownContext:
                 rows = level.entering[type_name](rows)
                 on += level.keys
         carried = tuple(name for name in carries if name not in rows.schema.names)
-        return Within(rows, self.leaf if leaf is None else leaf, tuple((key, key) for key in on), carried, number)
+        return Within(rows, self.leaf if leaf is None else leaf, (*((key, key) for key in on), *equal), carried, number)
 
 
 def with_context_properties(node: Any) -> Any:
@@ -135,9 +145,27 @@ class ContextNames:
             raise unknown(node, f"The context has no {said!r}.", said, known, known)
         return found
 
-    def within(self, rows: Node, type_name: str) -> Node:
+    def within(self, rows: Node, type_name: str, equal: On = ()) -> Node:
         """The arrivals of a type within instances, if the statement is in a context."""
-        return rows if self.context is None else self.context.within(rows, type_name, self.early)
+        return rows if self.context is None else self.context.within(rows, type_name, self.early, equal=equal)
+
+    def pair(self, node: e.Expression, stream: StreamScope) -> tuple[str, str] | None:
+        """(column of a stream, column of instances), if a condition says that these are equal."""
+        if not isinstance(node, e.Operation) or node.operator != "=":
+            return None
+        sides = (node.left, node.right)
+        paths = [each for each in sides if isinstance(each, e.ContextProperty)]
+        others = [each for each in sides if isinstance(each, e.Name | e.Member)]
+        if len(paths) != 1 or len(others) != 1:
+            return None
+        mine, around = stream.property(others[0]), self.special(paths[0])
+        if mine is None or around is None or mine.type != around.type:
+            return None
+        names = bare_column(mine.value), bare_column(around.value)
+        flat = not (pa.types.is_nested(mine.type) or pa.types.is_floating(mine.type))
+        if not flat or None in names or names[1] not in self.early:
+            return None
+        return str(names[0]), str(names[1])
 
     @property
     def key(self) -> tuple[str, ...]:

@@ -23,7 +23,7 @@ from gpu_ops.epl.planning.aggregates import PlannedAggregates
 from gpu_ops.epl.planning.derived import DerivedView, is_derived
 from gpu_ops.epl.planning.events import event_of, stream_meant
 from gpu_ops.epl.planning.instances import InstancePlan, context_of
-from gpu_ops.epl.planning.joins import JoinedStream, join_of, joined_columns, with_bounds_as_said, without
+from gpu_ops.epl.planning.joins import JoinedStream, conjuncts, join_of, joined_columns, with_bounds_as_said, without
 from gpu_ops.epl.planning.known_contexts import ContextNames, reads_context, with_context_properties
 from gpu_ops.epl.planning.levels import levels_of
 from gpu_ops.epl.planning.looking_back import LookingBack, looks_into_window
@@ -420,12 +420,17 @@ class _QueryPlanner:
         schema = known_type(source, ledger)
         node = ledger.arrivals[source.type_name]
         stream = WindowedStream(term.alias, source.type_name, schema, windowed=bool(term.views))
-        for each in source.filters:
-            if not reads_context(each) and not asks(each):
+        filters = [part for each in source.filters for part in (conjuncts(each) if self._context.key else [each])]
+        pairs = [(each, self._context.pair(each, StreamScope([stream]))) for each in filters]
+        equal = tuple(dict.fromkeys(pair for _, pair in pairs if pair is not None))
+        for each, pair in pairs:
+            if pair is None and not reads_context(each) and not asks(each):
                 node = self._filtered(node, each, stream, "the filter")
-        node = self._context.within(node, source.type_name)
-        for each in source.filters:
-            if reads_context(each) or asks(each):
+        for mine, _ in equal:
+            node = Filter(node, ~nw.col(mine).is_null())
+        node = self._context.within(node, source.type_name, equal)
+        for each, pair in pairs:
+            if pair is None and (reads_context(each) or asks(each)):
                 node = self._filtered(node, each, stream, "the filter")
         return stream, node
 
