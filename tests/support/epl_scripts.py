@@ -227,8 +227,14 @@ KINDS = ("plain", "all", "event", "group", "event of group", "rollup")
 
 
 @st.composite
-def statements(draw: st.DrawFn, kinds: Sequence[str] = KINDS) -> tuple[str, bool]:
-    """The text of a statement of one of these kinds, and whether its rows are to be compared in any order."""
+def statements(draw: st.DrawFn, kinds: Sequence[str] = KINDS, *, limited: bool = True) -> tuple[str, bool]:
+    """The text of a statement of one of these kinds, and whether its rows are to be compared in any order.
+
+    Args:
+        draw: Draws.
+        kinds: The kinds.
+        limited: Whether it may have an output rate, an order and a limit.
+    """
     kind = draw(st.sampled_from(list(kinds)))
     window = draw(windows)
     keys, grouping = _grouping(draw, kind)
@@ -239,8 +245,8 @@ def statements(draw: st.DrawFn, kinds: Sequence[str] = KINDS) -> tuple[str, bool
     where = f" where {draw(st.sampled_from(_CONDITIONS))}" if draw(_sometimes) else ""
     filters = f"({draw(st.sampled_from(_CONDITIONS))})" if draw(_seldom) else ""
     having = _having(draw, kind) if draw(_seldom) else ""
-    output = _output(draw, kind, window) if draw(_sometimes) else ""
-    order = _order(draw, kind, keys) if kind != "all" and draw(_seldom) else ""
+    output = _output(draw, kind, window) if limited and draw(_sometimes) else ""
+    order = _order(draw, kind, keys) if limited and kind != "all" and draw(_seldom) else ""
     total = window.is_alone and window.has_order and kind in {"plain", "event"}
     total = total and not any(word in output for word in (" all ", " last ", " first "))
     limit = draw(st.sampled_from([" limit 1", " limit 2", " limit 2 offset 1"])) if total and draw(_seldom) else ""

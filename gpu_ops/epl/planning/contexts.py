@@ -28,6 +28,7 @@ from gpu_ops.epl.planning.rates import crontab_times
 from gpu_ops.plan.contexts import AtOnce, Instances
 from gpu_ops.plan.expressions import bare_column
 from gpu_ops.plan.joins import Union
+from gpu_ops.plan.lean import lean
 from gpu_ops.plan.nodes import Feed, Filter, Node, Project, extended, selected
 
 # Contexts as they are created
@@ -90,7 +91,8 @@ class _LevelPlanner:
                 self._ended(end)
             case s.OverlappingContext():
                 self._overlapping(self._kind)
-        node = Instances(**self._options)
+        node = lean(Instances(**self._options))
+        assert isinstance(node, Instances)  # noqa: S101  (it stays one)
         levels = () if self._outer is None else self._outer.levels
         own: dict[Path, Bound] = {
             ("id",): Bound(nw.col(INSTANCE).cast(nw.Int32()), t.INT, "id"),

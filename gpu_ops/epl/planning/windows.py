@@ -96,6 +96,9 @@ def windowed(
             raise failure_at(view, "groupwin stands before the windows that it groups.", "Write it first.")
     if not rest:
         raise failure_at(views[0], "groupwin groups the windows behind it.", "Write one: #groupwin(key)#length(2).")
+    for view in rest if within else ():
+        if _name(view) == "firsttime" or any("START_EAGER" in str(each).upper() for each in view.arguments):
+            raise unsupported(view, f"{view.name} from the start of an instance")
     stream.grouped, stream.several = bool(groups or arrivals.key), len(rest) > 1
     made = [stream.window(view, at) for at, view in enumerate(rest)]
     return stream.plan(rest, made, groups, retain)

@@ -198,15 +198,16 @@ class OfInstancesOperator(_WithInstances, nodes=(OfInstances,)):
         super().__init__(node, device, 0, [INSTANCE, *(name for name in node.carries if name != INSTANCE)])
 
     def _made(self, rows: Events | None, moved: Events | None, cti: int) -> list[Events | None]:
+        ended = self._empty_at_ends() if self._node.ending else None
         if rows is None:
-            return []
+            return [ended]
         at, there, whole = self._found(rows)
         alive, take = self._alive, self._device.kernels.take
         if len(alive):
             end = take(alive.end, at)
             lasts = (rows.start <= end) if self._node.ending else (rows.start < end)
             there = there & lasts & (rows.start >= take(alive.begin, at))
-        return [self._carried(rows, at, there, self._device.kernels.keep(there | whole))]
+        return [self._carried(rows, at, there, self._device.kernels.keep(there | whole)), ended]
 
     def _found(self, rows: Events) -> tuple[Any, Any, Any]:
         """(int64 index of each row's instance, whether it is there, whether the row is said of all instances)."""
@@ -231,6 +232,14 @@ class OfInstancesOperator(_WithInstances, nodes=(OfInstances,)):
         names = [name for name in self._node.schema.names if name in whole.columns]
         return Events(start, TICK, columns.select(whole, names))
 
+    def _empty_at_ends(self) -> Events | None:
+        """Deliveries without rows where instances end: something is delivered there whatever is left of it."""
+        ended = self._device.kernels.keep(self._alive.end < UNKNOWN)
+        if not len(ended):
+            return None
+        place = np.sort(self._device.kernels.take(self._alive.end, ended))
+        return self._empty(place[run_starts(place)])
+
     def _empty(self, place: Any) -> Events:
         """Deliveries without rows."""
         columns, schema = self._device.columns, self._node.schema
@@ -253,8 +262,7 @@ class InstanceContentOperator(OfInstancesOperator, nodes=(InstanceContent,)):
         alive, kernels, device = self._alive, self._device.kernels, self._device
         ended = kernels.keep(alive.end < UNKNOWN)
         places = np.sort(kernels.take(alive.end, ended))
-        made: list[Events | None] = []
-        had = places[:0]
+        made: list[Events | None] = [self._empty_at_ends()]
         if rows is not None and len(alive):
             at, there, _ = self._found(rows)
             end, begin = (kernels.take(each, at) for each in (alive.end, alive.begin))
@@ -271,13 +279,8 @@ class InstanceContentOperator(OfInstancesOperator, nodes=(InstanceContent,)):
                 number = numbered(found.start, device=device)
                 frame = with_order(with_kind(found.frame, NEW, device), number, device)
                 made.append(Events(found.start, TICK, frame))
-                had = np.sort(found.start)
             keep = kernels.keep(held & ~at_end & (rows.start < end))
             made.append(self._carried(rows, at, there, keep))
-        quiet = places[run_starts(places)] if len(places) else places
-        quiet = quiet[~np.isin(quiet, had)]
-        if len(quiet):
-            made.append(self._empty(quiet))
         return made
 
 
@@ -307,17 +310,9 @@ class EndOutputOperator(OfInstancesOperator, nodes=(EndOutput,)):
         ended = kernels.keep(alive.end < UNKNOWN)
         if not len(ended):
             return made
-        places, had = kernels.take(alive.end, ended), kernels.take(alive.end, ended)[:0]
         gone = self._held.taken(kernels.take(alive.ids, ended))
-        if gone is not None:
-            found = self._selected(gone)
-            made.append(found)
-            had = found.start
-        quiet = np.sort(places)
-        quiet = quiet[run_starts(quiet)]
-        quiet = quiet[~np.isin(quiet, had)]
-        made.append(self._empty(quiet) if len(quiet) else None)
-        return made
+        made.append(None if gone is None else self._selected(gone))
+        return [*made, self._empty_at_ends()]
 
     def _selected(self, rows: Events) -> Events:
         """What is output of the rows of instances that end."""

@@ -11,6 +11,7 @@ from gpu_ops.epl import patterns as p
 from gpu_ops.epl import queries as q
 from gpu_ops.epl import statements as s
 from tests.support.epl_interpreter.clock import Clock
+from tests.support.epl_interpreter.contexts import Context, ContextStatement
 from tests.support.epl_interpreter.statements import QueryStatement
 from tests.support.epl_interpreter.values import Event, Scope, Source, evaluate, holds
 
@@ -42,7 +43,8 @@ class Interpreter:
         self.variables: dict[str, Any] = {}
         self.declarations: dict[str, e.Expression | e.LambdaFunction] = {}
         self._constants: set[str] = set()
-        self._queries: list[QueryStatement] = []
+        self._queries: list[QueryStatement | ContextStatement] = []
+        self._contexts: dict[str, Context] = {}
         self._setters: list[tuple[int, str, s.OnSet]] = []
         self._inserted: list[Event] = []
         self._count = 0
@@ -65,6 +67,10 @@ class Interpreter:
         for statement in [each for each in self._queries if each.name == name]:
             self.clock.cancel_all_of(statement.number)
             self._queries.remove(statement)
+            if isinstance(statement, ContextStatement):
+                for _, each in statement.each.values():
+                    self.clock.cancel_all_of(each.number)
+                statement.context.remove(statement)
         self._setters = [each for each in self._setters if each[1] != name]
 
     def send(self, type_name: str, row: Mapping[str, Any]) -> list[Delivery]:
@@ -76,14 +82,30 @@ class Interpreter:
         due: dict[int, list[Any]] = {}
         for callback in self.clock.move_to(now):
             due.setdefault(callback.slot[0], []).append(callback)
-        deliveries: list[Delivery] = []
         for number, callbacks in due.items():
-            statement = next(each for each in self._queries if each.number == number)
+            statement = self._owner(number)
+            if statement is None:
+                continue  # its instance has ended
             for callback in callbacks:
                 callback.run()
             statement.settle()
-            deliveries += self._delivered()
-        return deliveries + self._handle_inserted()
+        return self._delivered() + self._handle_inserted()
+
+    def _owner(self, number: int) -> QueryStatement | Context | None:
+        """Whose callbacks have this number."""
+        for context in self._contexts.values():
+            if context.number == number:
+                return context
+        for each in self._queries:
+            found = each.statement_of(number) if isinstance(each, ContextStatement) else each
+            if found is not None and found.number == number:
+                return found
+        return None
+
+    def numbered(self) -> int:
+        """The next number of a statement."""
+        self._count += 1
+        return self._count
 
     def advance_span(self, now: int, resolution: int | None = None) -> list[Delivery]:
         """Walk the clock: to each time at which something is due, or by steps of a resolution."""
@@ -139,8 +161,12 @@ class Interpreter:
                 if body.options or body.types or body.columns is None:
                     raise NotImplementedError("schema of other types")
                 self.types[body.name] = {column.name: str(column.type) for column in body.columns}
+            case s.CreateContext():
+                self._contexts[body.name] = Context(body, self._count, self)
+            case s.CreateVariable() | s.OnSet() if statement.context:
+                raise NotImplementedError("variable of a context")
             case s.CreateVariable():
-                around = self._around("")
+                around = self.around("")
                 self.variables[body.name] = None if body.value is None else evaluate(body.value, around)
                 if body.constant:
                     self._constants.add(body.name)
@@ -155,8 +181,12 @@ class Interpreter:
         return name
 
     def _add_query(self, statement: s.Statement, name: str) -> None:
-        made = QueryStatement(statement, name, self._count, self)
         assert isinstance(statement.body, q.Query)
+        made: QueryStatement | ContextStatement
+        if statement.context:
+            made = ContextStatement(statement, name, self._count, self._contexts[statement.context])
+        else:
+            made = QueryStatement(statement, name, self._count, self)
         if statement.body.insert is not None:
             known = self.types.setdefault(statement.body.insert.target, {})
             for column, kind in made.columns.items():
@@ -179,13 +209,15 @@ class Interpreter:
 
     def _handle_one(self, event: Event) -> list[Delivery]:
         """Which statements an event comes to is known before any of them does anything."""
+        for context in self._contexts.values():
+            context.handle(event)
         matches: list[tuple[int, Any, Any]] = [(each.number, each, each.matches(event)) for each in self._queries]
         matches += [(number, (name, each), self._triggers(each, event)) for number, name, each in self._setters]
         deliveries: list[Delivery] = []
         for _, statement, matched in sorted(matches, key=lambda match: match[0]):
             if not matched:
                 continue
-            if isinstance(statement, QueryStatement):
+            if isinstance(statement, QueryStatement | ContextStatement):
                 statement.arrive(matched, event)
                 continue
             name, setter = statement
@@ -198,11 +230,12 @@ class Interpreter:
         """What a statement that sets variables sees of an event that triggers it; None if it does not."""
         source = setter.trigger.source
         assert isinstance(source, p.EventFilter)
-        around = self._around(event.type_name, setter.trigger.alias, event)
+        around = self.around(event.type_name, setter.trigger.alias, event)
         is_one = source.type_name == event.type_name and all(holds(each, around) for each in source.filters)
         return around if is_one else None
 
-    def _around(self, type_name: str, alias: str = "", event: Event | None = None) -> Scope:
+    def around(self, type_name: str, alias: str = "", event: Event | None = None) -> Scope:
+        """What expressions know of one event."""
         source = Source(alias or type_name, type_name, self.types.get(type_name, {}))
         return Scope((source,), (event,), _Outside(self))
 
@@ -239,7 +272,6 @@ class _Outside:
 _WORDS = {
     "CreateWindow": "named window",
     "CreateTable": "table",
-    "CreateContext": "context",
     "CreateIndex": "index",
     "UpdateStream": "update istream",
     **dict.fromkeys(("OnQuery", "OnSplit", "OnDelete", "OnUpdate", "OnMerge"), "on trigger"),

@@ -189,10 +189,19 @@ class AtOnce(Condition):
         self.end(forced=False)
 
 
+class AtEnd(Condition):
+    """Where the instance of a context ends."""
+
+    def update(self, new: int, old: int) -> None:
+        pass
+
+
 def condition(output: q.Output, end: End, setting: Setting, *, is_first_of_groups: bool) -> Condition:
     """The condition of an output clause."""
     if output.terminated is not None:
-        raise NotImplementedError("output when terminated")
+        if output.rate is not None or output.terminated.condition is not None or output.terminated.assignments:
+            raise NotImplementedError("rate of output when terminated")
+        return AtEnd(end)
     if is_first_of_groups:
         return AtOnce(end)
     match output.rate:
@@ -305,6 +314,10 @@ class _Limited:
 
     def variables_changed(self) -> None:
         self._condition.variables_changed()
+
+    def terminate(self) -> None:
+        """The instance ends."""
+        self._end(forced=True)
 
 
 class Buffered(_Limited):

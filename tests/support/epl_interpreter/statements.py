@@ -386,6 +386,13 @@ class QueryStatement:
         if where is None or entering or leaving:
             self._output.update(entering, leaving)
 
+    def terminate(self) -> None:
+        """The instance ends that it is a statement of: what is output then is."""
+        if self._query.output is not None and self._query.output.terminated is not None:
+            self._output.terminate()
+        else:
+            self.pending = []
+
     def variables_changed(self) -> None:
         """The values of variables are others now."""
         for stream in (*self._streams, *(each.stream for each in self._subqueries.values())):
