@@ -42,8 +42,8 @@ def _hashed(seed: int, size: int) -> Any:
 
 def streams(count: int, period: int, length: int) -> dict[str, pa.Table]:
     """Logins, clicks and logouts; where they come together, in this order."""
-    number, user = np.meshgrid(np.arange(count, dtype=np.int64), np.arange(USERS, dtype=np.int64), indexing="ij")
-    user, login = user.ravel(), (number * period + user * 10_000).ravel()
+    user = np.tile(np.arange(USERS, dtype=np.int64), count)
+    login = np.repeat(np.arange(count, dtype=np.int64), USERS) * period + user * 10_000
     clicks = np.arange(CLICKS, dtype=np.int64) * 1000 + 1 + _hashed(60, 998)
     return {
         "Login": pa.table({"t": login, "user": user}),

@@ -495,7 +495,10 @@ def test_a_self_join_makes_each_row_once() -> None:
         ("select * from pattern [every T]", "pattern"),
         ("select * from T#no_such_window(1)", "view no_such_window"),
         ("create window W#keepall as T", "named window"),
-        ("create context C partition by k from T", "context"),
+        (
+            "create context C coalesce by hash_code(k) from T granularity 4; context C select * from T",
+            "context by hash",
+        ),
         ("select nobody from T", "name nobody"),
     ],
 )

@@ -31,7 +31,7 @@ _BY_EVENTS = (
 )
 _BY_CLOCK = (
     "start after 500 msec end after 1 sec",
-    "start after 0 sec end after 1 sec",
+    "start after 0 sec end A(v = 2)",
     "start after 1 sec end A(v = 2)",
     "start (*, *, *, *, *, */2) end (*, *, *, *, *, */3)",
     "initiated after 1 sec terminated after 1500 msec",
@@ -45,9 +45,10 @@ _WITHIN = (
     "start B as s end after 1 sec",
 )
 
-CONTEXTS: st.SearchStrategy[str] = st.sampled_from(
-    [*_OF_KEYS, *_OF_KEYS, *_BY_EVENTS, *_BY_EVENTS, *_BY_CLOCK]
-) | st.tuples(st.sampled_from([*_OF_KEYS, *_BY_EVENTS, *_BY_CLOCK]), st.sampled_from(_WITHIN)).map(
+_PLAIN = st.sampled_from([*_OF_KEYS, *_OF_KEYS, *_BY_EVENTS, *_BY_EVENTS, *_BY_CLOCK])
+_OUTER = st.sampled_from([*_OF_KEYS, *_BY_EVENTS, *_BY_CLOCK])
+
+CONTEXTS: st.SearchStrategy[str] = _PLAIN | st.tuples(_OUTER, st.sampled_from(_WITHIN)).map(
     lambda pair: f"context Outer {pair[0]}, context Inner {pair[1]}"
 )
 """What stands behind `create context C`."""

@@ -198,10 +198,8 @@ class Level:
         self, event: Event, keys: Sequence[s.ContextKey], initiated: Any, ended: set[tuple[Any, ...]]
     ) -> None:
         for key in keys:
-            if initiated is not None:
-                if not self._is_start(initiated, event) or key.events.type_name != event.type_name:
-                    continue
-            if not self._matches(key.events, event):
+            is_start = initiated is None or self._is_start(initiated, event)
+            if not is_start or not self._matches(key.events, event):
                 continue
             found = self._keys_of(key, event)
             if found in ended or any(each.keys == found for each in self.alive):
@@ -434,7 +432,7 @@ class ContextStatement:
 
     def __init__(self, statement: s.Statement, name: str, number: int, context: Context) -> None:
         self.name, self.number, self.context = name, number, context
-        body = rebuilt(statement.body, lambda part: _around(part))
+        body = rebuilt(statement.body, _around)
         self._statement = replace(statement, body=body, context="")
         self._ended: list[QueryStatement] = []
         self.each: dict[int, tuple[Instance, QueryStatement]] = {}

@@ -47,9 +47,12 @@ class Engine(Protocol):
     """What all statements share."""
 
     clock: Clock
-    variables: dict[str, Any]
     types: dict[str, dict[str, str]]
     declarations: dict[str, e.Expression | e.LambdaFunction]
+
+    @property
+    def variables(self) -> dict[str, Any]:
+        """The values of variables."""
 
     def insert(self, type_name: str, row: dict[str, Any]) -> None:
         """Make an event of a row, which comes when what happens now is over."""
