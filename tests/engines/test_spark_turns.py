@@ -12,7 +12,10 @@ import pytest
 import gpu_ops as g
 from gpu_ops import epl
 from gpu_ops.api.arrivals import ArrivalStream, ArrivalWindow
+from gpu_ops.engines.spark.slice_policy import SliceSettings
+from gpu_ops.engines.spark.turns import TurnFragment
 from gpu_ops.errors import ColumnError, GpuOpsError, PlanError, TimeError
+from gpu_ops.plan.ledger import AtClock
 from tests.support.on_spark import SLICES, PairQuery, agree, answer, setting, times, to_spark
 from tests.support.planner import planned
 from tests.support.rows import rows
@@ -61,9 +64,7 @@ def _text(text: str) -> PairQuery:
 
 QUERIES: Mapping[str, PairQuery] = {
     "no window": _of_one(lambda a: a.filter(g.col("v") > 1).deliveries("k", "v", shown="both")),
-    "rows of a key": _of_one(lambda a: a.by("k").batches(3).deliveries("k", "v", distinct=True, shown="both")),
     "two keys": _of_one(lambda a: a.by("x").last(3).deliveries("k", v=g.sum("v"), by=("x", "k"), where=g.col("v") > 1)),
-    "ticks of each row": _of_one(lambda a: a.last_span("5ms").deliveries("k", "v", shown="both")),
     "ticks of a key": _of_one(lambda a: a.last_span("9ms").deliveries("k", v=g.sum("v"), by="k", shown="both")),
     "sessions": _of_one(lambda a: a.by("k").session("4ms").deliveries("k", "v", shown="both", order_by="v")),
     "all ticks": _of_one(lambda a: a.by("k").time_batches("7ms").deliveries("k", "v", shown="both")),
@@ -74,7 +75,6 @@ QUERIES: Mapping[str, PairQuery] = {
         " select irstream k, count(*) as v from C#time(5 msec) group by k"
     ),
     "a sub-query": _text("select k, (select max(v) from B#unique(k) as b where b.k = a.k) as v from A as a"),
-    "having": _text("select irstream k, sum(v) as v from A#time(5 msec) group by k having sum(v) > 2"),
 }
 """All of them give a text and an integer, so that they are one job."""
 
@@ -88,7 +88,7 @@ def test_deliveries_are_those_of_the_local_engine(spark: SparkSession) -> None:
 @pytest.mark.usefixtures("few_tasks")
 def test_one_slice_and_little_memory(spark: SparkSession) -> None:
     """Tasks sort in files what does not fit, and see the ticks in their order all the same."""
-    some = {name: QUERIES[name] for name in ("ticks of a key", "all ticks", "output first")}
+    some = {name: QUERIES[name] for name in ("ticks of a key", "all ticks")}
     with setting(spark, SLICES, "1"), setting(spark, "spark.gpu_ops.worker.memory", "1k"):
         agree(spark, TABLES, some, end=None)
 
@@ -156,8 +156,16 @@ def test_explain_says_how(spark: SparkSession) -> None:
     said = stream.last_span("10s").deliveries("k", v=g.sum("v"), by="k").explain()
     assert "events at places, one repartition by k, then one mapInArrow with the local engine" in said
     assert "ticks: for each event the first move of the clock 10s after it" in said
-    assert "every move of the clock goes to each of" in stream.by("k").time_batches("1s").deliveries("v").explain()
-    assert "any task will do, as no row needs another" in stream.deliveries("v").explain()
+    settings = SliceSettings(8, keyed=False, looks=False, tasks=2)
+
+    def ways(asked: g.Stream) -> str:
+        (last,) = asked._node.all(AtClock)
+        return "; ".join(TurnFragment.of(last).ways(settings))
+
+    assert "every move of the clock goes to each of 8 buckets" in ways(
+        stream.by("k").time_batches("1s").deliveries("v")
+    )
+    assert "any task will do, as no row needs another" in ways(stream.deliveries("v"))
 
 
 @pytest.mark.rapids

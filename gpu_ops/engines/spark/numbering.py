@@ -62,13 +62,14 @@ class NumberedEvents:
 
     Attributes:
         ledger: The ledger.
-        slices: The slices of time.
-        rows: The events: ``low``, ``place`` (LONG), `STREAM`, and what they had.
+        rows: The events: ``low``, ``place`` (LONG), `STREAM`, whether it ``opens`` a time, and what they had.
+        slices: The slices of time. Each knows when the clock moves first behind it (``next_time``, ``next_place``), how
+            many ``turns`` there are, and when the ``last`` event comes.
     """
 
     ledger: EventLedger
-    slices: DataFrame
     rows: DataFrame
+    slices: DataFrame
 
     @property
     def clock(self) -> Column:
@@ -76,29 +77,32 @@ class NumberedEvents:
         return F.col("low") if self.ledger.moves else span(self.ledger.since)
 
     @property
-    def _ends(self) -> DataFrame:
-        """The first tick, and the one behind all events if there is one: ``time`` and ``place`` (LONG)."""
-        found = self.rows.agg(F.max("place").alias("place"), F.max("low").alias("low"))
-        until, last = self.ledger.until, F.col("low") if self.ledger.moves else F.lit(None).cast("long")
-        ticks = [F.struct(span(self.ledger.since).alias("time"), span(0).alias("place"))]
-        if until is not None:
-            place = F.coalesce(F.col("place"), span(0)) + span(TURN)
-            later = F.coalesce(last, span(self.ledger.since)) < span(until)
-            ticks.append(F.struct(F.when(later, span(until)).alias("time"), place.alias("place")))
-        listed = found.select(F.explode(F.array(*ticks)).alias("tick")).select("tick.time", "tick.place")
-        return listed.where(F.col("time").isNotNull())
-
-    @property
     def ticks(self) -> DataFrame:
         """All moves of the clock: ``time`` (what it shows then) and ``place`` (LONG)."""
-        if not self.ledger.moves:
-            return self._ends
-        first = self.rows.groupBy(F.col("low").alias("time")).agg(F.min("place").alias("first"))
-        moved = first.where(F.col("time") > span(self.ledger.since))
-        return moved.select("time", (F.col("first") - span(TURN)).alias("place")).union(self._ends)
+        found = self.slices.agg(F.max("turns").alias("turns"), F.max("last").alias("last"))
+        ends = [F.struct(span(self.ledger.since).alias("time"), span(0).alias("place"))]
+        if self.ledger.until is not None:
+            ends.append(self._until)
+        listed = found.select(F.explode(F.array(*ends)).alias("tick")).select("tick.time", "tick.place")
+        known = listed.where(F.col("time").isNotNull())
+        return self._moves.union(known) if self.ledger.moves else known
+
+    @property
+    def _moves(self) -> DataFrame:
+        """The moves of the clock to the times of events."""
+        opens = self.rows.where("opens")
+        return opens.select(F.col("low").alias("time"), (F.col("place") - span(TURN)).alias("place"))
+
+    @property
+    def _until(self) -> Column:
+        """The tick behind all events, over ``turns`` and ``last``; its time is null if there is none."""
+        last = F.col("last") if self.ledger.moves else F.lit(None).cast("long")
+        later = F.coalesce(last, span(self.ledger.since)) < span(int(self.ledger.until or 0))
+        place = (F.coalesce(F.col("turns"), span(0)) + span(1)) * span(TURN)
+        return F.struct(F.when(later, span(int(self.ledger.until or 0))).alias("time"), place.alias("place"))
 
     def first_ticks(self, rows: DataFrame, spans: Collection[int], also: Sequence[str]) -> DataFrame:
-        """The first ticks that show so much, or more, after what the clock showed at some events.
+        """The first ticks that show so much, or more, after what the clock showed at some events; it moves with them.
 
         Args:
             rows: Some of the events.
@@ -108,25 +112,23 @@ class NumberedEvents:
         Returns:
             ``time`` and ``place`` of a tick for each event and span, and these columns; equal rows are one.
         """
-        later = F.array(*(self.clock + span(each) for each in sorted(spans)))
+        later = F.array(*(F.col("low") + span(each) for each in sorted(spans)))
         asked = rows.select(F.explode(later).alias("due"), *also).distinct()
         nobody = [F.lit(None).cast(each.dataType).alias(each.name) for each in asked.schema if each.name in also]
-        ticks = self.ticks.select(F.col("time").alias("due"), *nobody, "time", "place")
+        moves = self._moves.select(F.col("time").alias("due"), *nobody, "time", "place")
         none = [F.lit(None).cast("long").alias(name) for name in ("time", "place")]
-        both = in_slices(ticks.union(asked.select("due", *also, *none)), F.broadcast(self.slices), within("due"))
+        both = in_slices(moves.union(asked.select("due", *also, *none)), F.broadcast(self.slices), within("due"))
         # Both grow with time: the least of those at or past a time are of one tick.
         here = Window.partitionBy("begin").orderBy(F.col("due").desc())
-        later_on = Window.partitionBy(*one_of(())).orderBy(F.col("begin").desc())
-        later_on = later_on.rowsBetween(Window.unboundedPreceding, -1)
-        names = ("time", "place")
-        firsts = both.groupBy("begin").agg(*(F.min(name).alias(name) for name in names))
-        behind = firsts.select("begin", *(F.min(name).over(later_on).alias(f"{name}_behind") for name in names))
-        found = both.select(
-            "begin", *also, F.col("time").isNull().alias("asks"), *(F.min(n).over(here).alias(n) for n in names)
-        )
-        known = found.where("asks").join(behind.hint("merge"), "begin")
-        made = known.select(*also, *(F.coalesce(name, f"{name}_behind").alias(name) for name in names))
-        return made.where(F.col("place").isNotNull()).distinct()
+        firsts = {name: F.coalesce(F.min(name).over(here), f"next_{name}") for name in ("time", "place")}
+        asks = F.col("time").isNull().alias("asks")
+        found = both.select("due", "turns", "last", *also, asks, *(each.alias(name) for name, each in firsts.items()))
+        if self.ledger.until is not None:
+            until = self._until
+            reached = F.col("time").isNull() & (until["time"] >= F.col("due"))
+            filled = {name: F.when(reached, until[name]).otherwise(F.col(name)) for name in firsts}
+            found = found.select("asks", *also, *(each.alias(name) for name, each in filled.items()))
+        return found.where(F.col("asks") & F.col("time").isNotNull()).select(*also, *firsts).distinct()
 
 
 def numbered(ledger: EventLedger, parts: Sequence[DataFrame], count: int) -> NumberedEvents:
@@ -150,30 +152,50 @@ def numbered(ledger: EventLedger, parts: Sequence[DataFrame], count: int) -> Num
     slices = slices_of([events], count, ("low",))
     keys = ["low", *([_ORDER] if ledger.order is not None else []), STREAM]
     in_turn, at_time = (Window.partitionBy("begin").orderBy(*names) for names in (keys, ["low"]))
+    same = {name: F.lag(name).over(in_turn) == F.col(name) for name in keys}
     counted = in_slices(events, F.broadcast(slices), within()).withColumns(
         {
             "rank": F.row_number().over(in_turn).cast("long"),
-            "moved": F.dense_rank().over(at_time).cast("long"),
-            "tied": reduce(Column.__and__, (F.lag(name).over(in_turn) == F.col(name) for name in keys)),
+            "moved": F.dense_rank().over(at_time).cast("long") if ledger.moves else span(0),
+            "opens": ~F.coalesce(same["low"], F.lit(False)),
+            "tied": F.coalesce(reduce(Column.__and__, same.values()), F.lit(False)),
         }
     )
-    counted = checked(counted, ~F.coalesce("tied", F.lit(False)), _tied(ledger))
-    each = counted.groupBy("begin").agg(
-        F.max("rank").alias("events"), F.max("moved").alias("moves"), F.min("low").alias("first")
-    )
-    before = Window.partitionBy(*one_of(())).orderBy("begin").rowsBetween(Window.unboundedPreceding, -1)
-    every = Window.partitionBy(*one_of(()))
-    events_before, moves_before = (F.coalesce(F.sum(name).over(before), span(0)) for name in ("events", "moves"))
-    # The clock does not move to what it shows already.
-    shown_first = F.when(F.min("first").over(every) == span(ledger.since), span(1)).otherwise(span(0))
-    offset = events_before + (moves_before - shown_first if ledger.moves else span(0))
-    offsets = each.select("begin", offset.alias("offset"))
-    turn = F.col("offset") + F.col("rank") + (F.col("moved") if ledger.moves else span(0))
+    counted = checked(counted, ~F.col("tied"), _tied(ledger))
+    offsets = _offsets(ledger, counted)
+    turn = F.col("offset") + F.col("rank") + F.col("moved")
     given = [name for name in events.columns if name != _ORDER]
     # Rows are partitioned by slice and in its order, so a merge moves none of them. (The planner of the RAPIDS plugin
     # fails at a broadcast that is used twice.)
-    rows = counted.join(offsets.hint("merge"), "begin").select(*map(column, given), (turn * span(TURN)).alias("place"))
-    return NumberedEvents(ledger, slices, rows)
+    joined = counted.join(offsets.select("begin", "offset").hint("merge"), "begin")
+    rows = joined.select(*map(column, given), "opens", (turn * span(TURN)).alias("place"))
+    return NumberedEvents(ledger, rows, offsets)
+
+
+def _offsets(ledger: EventLedger, counted: DataFrame) -> DataFrame:
+    """For each slice how many turns there are before it (``offset``), and what `NumberedEvents.slices` has."""
+    each = counted.groupBy("begin", "finish").agg(
+        F.max("rank").alias("events"),
+        F.max("moved").alias("moves"),
+        F.min("low").alias("first"),
+        F.max("low").alias("last"),
+    )
+    every = Window.partitionBy(*one_of(()))
+    in_order = every.orderBy("begin")
+    before = in_order.rowsBetween(Window.unboundedPreceding, -1)
+    # The clock does not move to what it shows already.
+    shows = (F.min("first").over(every) == span(ledger.since)) if ledger.moves else F.lit(False)
+    counts = F.col("events") + F.col("moves")
+    told = each.select(
+        "begin",
+        "finish",
+        "first",
+        (F.coalesce(F.sum(counts).over(before), span(0)) - shows.cast("long")).alias("offset"),
+        (F.sum(counts).over(every) - shows.cast("long")).alias("turns"),
+        F.max("last").over(every).alias("last"),
+    )
+    next_place = (F.lead("offset").over(in_order) + span(1)) * span(TURN)
+    return told.select("*", F.lead("first").over(in_order).alias("next_time"), next_place.alias("next_place"))
 
 
 def _tied(ledger: EventLedger) -> Column:

@@ -136,6 +136,12 @@ class TurnFragment:
         return known[self.last]
 
     @cached_property
+    def spans(self) -> frozenset[int] | None:
+        """The moves of the clock that tasks must see, as in `Split`; all where it hardly moves."""
+        spans = self.split.spans
+        return spans if self.leaves[0].moves or not spans else None
+
+    @cached_property
     def keys(self) -> tuple[tuple[str, ...], ...]:
         """For each of `streams` the columns by which its events go to tasks; empty if any task will do."""
         keys = [dict(each) for each in sorted(map(sorted, self.split.keys or ()))]
@@ -157,7 +163,7 @@ class TurnFragment:
             slots,
             events=tuple((feeds[each], int(each.gives or 0)) for each in self.streams),
             ticks=next((feeds[each] for each in self.leaves if each.gives is None), None),
-            given=self.split.spans is None,
+            given=self.spans is None,
         )
 
     def ways(self, settings: SliceSettings) -> list[str]:
@@ -165,7 +171,7 @@ class TurnFragment:
         names = [", ".join(dict.fromkeys(each)) for each in zip(*self.keys, strict=True)] if self.keys else []
         by = f"one repartition by {'; '.join(names)}" if names else "any task will do, as no row needs another"
         lines = [f"Spark: events at places, {by}, then one mapInArrow with the local engine"]
-        spans = self.split.spans
+        spans = self.spans
         if spans is None:
             lines.append(
                 f"ticks: every move of the clock goes to each of {_buckets(settings)} buckets of keys, since any may "
@@ -213,7 +219,7 @@ def turn_rows(
         *(column(name) for name in slots.schema.names),
     )
     keys = _key_slots(part, payloads, slots)
-    if part.split.spans != frozenset():
+    if part.spans != frozenset():
         rows = _beside_ticks(part, known, events, keys, slots, _buckets(settings))
     elif keys:
         rows = rows.repartition(*keys)
@@ -230,7 +236,7 @@ def _beside_ticks(
     """Events beside the ticks that their task needs: both go to the task of a bucket of keys."""
     bucket = F.pmod(F.hash(*(keys or [F.col("place")])), F.lit(count)).alias(_BUCKET)
     told = events.select("place", known.clock.alias("time"), STREAM, *map(column, slots.schema.names), bucket)
-    spans = part.split.spans
+    spans = part.spans
     if spans is None:
         ticks = known.ticks.select("*", F.explode(F.sequence(F.lit(0), F.lit(count - 1))).alias(_BUCKET))
     else:
