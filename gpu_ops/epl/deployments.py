@@ -538,6 +538,10 @@ class Deployments:
     def add(self, name: str, statement: Statement, plan: PlannedStatement, clock: int) -> RunningStatement:
         """Have a statement of some name, whose plan is known."""
         target, names = self._inserted(statement, plan)
+        if target:
+            # Listeners see the names that the columns have in the stream.
+            fields = [each.with_name(name) for each, name in zip(plan.columns, names, strict=True)]
+            plan = replace(plan, columns=pa.schema(fields))
         device = place(plan.node, self._device)
         made = RunningStatement(
             name, str(statement), plan, target, names, clock, device, running(plan.node, device), self._listening
@@ -561,7 +565,7 @@ class Deployments:
                 raise unsupported(statement, f"streams in a circle, and more than {_DEPTH - 2} one into another")
 
     def _below(self, statement: RunningStatement) -> int:
-        return 1 + max(self.depths[name] for name in statement.plan.reads)
+        return 1 + max((self.depths[name] for name in statement.plan.reads), default=0)
 
     def _inserted(self, statement: Statement, plan: PlannedStatement) -> tuple[str, tuple[str, ...]]:
         """(the type that its rows are events of, its columns' names there); a new type if there is none."""

@@ -36,7 +36,7 @@ def order_of(numbered: tuple[tuple[int, RunningStatement], ...], depths: Mapping
         depths: How many statements are above events of a type.
     """
     known = dict(numbered)
-    numbers = sorted(known, key=lambda at: max(depths[name] for name in known[at].plan.reads))
+    numbers = sorted(known, key=lambda at: max((depths[name] for name in known[at].plan.reads), default=0))
     setting = [at for at in numbers if known[at].plan.setting is not None]
     plain = tuple((at, known[at]) for at in numbers)
     if not setting:

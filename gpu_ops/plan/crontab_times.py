@@ -31,6 +31,8 @@ class CrontabTimes:
         last_weekdays: Weekdays whose last one of the month is one of the days: 5 for its last Friday.
         workdays: Days of the month that stand for the Monday to Friday nearest to them in that month.
         last_workday: Whether the last Monday to Friday of the month is one of the days.
+        once_a_day: Whether only the first named second of each day is meant (Esper: where days are named by `last`,
+            `weekday` or `lastweekday`, and each second is).
 
     Examples:
         >>> noon = CrontabTimes(minutes=frozenset({0}), hours=frozenset({12}))
@@ -48,6 +50,7 @@ class CrontabTimes:
     last_weekdays: frozenset[int] = frozenset()
     workdays: frozenset[int] = frozenset()
     last_workday: bool = False
+    once_a_day: bool = False
 
     def __str__(self) -> str:
         fields = (self.minutes, self.hours, self.days, self.months, self.weekdays, self.seconds)
@@ -57,6 +60,8 @@ class CrontabTimes:
         """The first named time after a time, both in ticks; `MAX_TIME` if there is none."""
         day, second = divmod(time // _SECOND + 1, _DAY)
         first = self._second_from(0)
+        if self.once_a_day and first is not None and second > first:
+            day, second = day + 1, 0
         for date in self._dates(day + _EPOCH):
             at = self._second_from(second) if date == day + _EPOCH else first
             if at is not None:

@@ -137,12 +137,13 @@ class RowSlots:
     totals: frozenset[str] = frozenset()
 
 
-def condition(expression: nw.Expr, slots: RowSlots) -> RowCondition:
+def condition(expression: nw.Expr, slots: RowSlots, *, most: int | None = None) -> RowCondition:
     """A condition in parts.
 
     Args:
         expression: A condition on one row of each slot.
         slots: The columns that it may read.
+        most: How many equalities are parts of their own at most; None for all. The others are in the rest.
 
     Raises:
         PlanError: It combines slots by a function that programs do not have.
@@ -162,7 +163,7 @@ def condition(expression: nw.Expr, slots: RowSlots) -> RowCondition:
         read = writer.slots_of(conjunct)
         if read <= {slots.current}:
             alone.append(writer.own(conjunct))
-        elif (pair := writer.equality(conjunct)) is not None:
+        elif (most is None or len(equal) < most) and (pair := writer.equality(conjunct)) is not None:
             equal.append(pair)
         else:
             rest.append(conjunct)

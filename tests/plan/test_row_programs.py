@@ -32,8 +32,9 @@ def every_result(
     """The results of the first program for some rows."""
     stack, known = np.zeros(depth + 1, np.int64), np.zeros(depth + 1, np.bool_)
     results, found = np.zeros(len(rows), np.int64), np.zeros(len(rows), np.int64)
+    floats = stack.view(np.float64)
     for at in range(len(rows)):
-        found[at] = cpu.evaluate(0, code, bounds, constants, begins, values, there, rows[at], stack, known)
+        found[at] = cpu.evaluate(0, code, bounds, constants, begins, values, there, rows[at], stack, floats, known)
         results[at] = stack[0]
     return results, found
 

@@ -82,6 +82,17 @@ def inlined(function: Callable[P, R]) -> Callable[P, R]:
     return made
 
 
+def called(function: Callable[P, R]) -> Callable[P, R]:
+    """A helper that kernels call, where to inline it everywhere would make them too large.
+
+    It makes no arrays, and is compiled without reference counts. The cache of a kernel in another file notices no
+    change of it.
+    """
+    options: dict[str, Any] = {"_nrt": False}
+    made: Callable[P, R] = numba.njit(nogil=True, error_model="numpy", **options)(function)
+    return made
+
+
 def _compile(function: Callable[P, R], signature: tuple[Any, ...], *, allocates: bool = True) -> Callable[P, R]:
     try:
         return _dispatcher(function, signature, cache=True, _nrt=allocates)

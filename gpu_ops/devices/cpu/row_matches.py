@@ -223,6 +223,7 @@ def _matches(  # noqa: C901, PLR0912, PLR0915  (one loop over the rows)
     at_rows: Ints,
 ) -> int:
     """Fill the tables; work has how many matches and labels there are, or the row at which a table is full."""
+    floats = stack.view(np.float64)
     width, room = ways.shape[1], ways.shape[0] >> 1
     noted = _COUNTS + sign.size
     founds = labelled = 0
@@ -271,7 +272,7 @@ def _matches(  # noqa: C901, PLR0912, PLR0915  (one loop over the rows)
                                     )
                             how = evaluate(
                                 of[variable[to]], code, code_bounds, constants, cell_begins, values, there, at_rows,
-                                stack, known,
+                                stack, floats, known,
                             )  # fmt: skip
                             if how == OVERFLOW:
                                 work[2] = of[variable[to]]

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 
-from gpu_ops.devices.cpu.compiling import Bools, Ints
+from gpu_ops.devices.cpu.compiling import Bools, Floats, Ints, called
 
 VALUE, UNKNOWN, OVERFLOW = 0, 1, 2
 """What `evaluate` found: a value, null, or a whole number that does not fit its type."""
@@ -24,19 +23,19 @@ _MOST: Any = np.int64((1 << 63) - 1)
 _LEAST: Any = np.int64(-(1 << 63))
 
 
-@numba.njit(nogil=True, error_model="numpy")
+@called
 def is_equal(one: float, other: float) -> bool:
     """Whether floats are equal; NaN equals itself."""
     return one == other or (np.isnan(one) and np.isnan(other))
 
 
-@numba.njit(nogil=True, error_model="numpy")
+@called
 def is_less(one: float, other: float) -> bool:
     """Whether a float is less than another one; NaN is the greatest."""
     return one < other or (np.isnan(other) and not np.isnan(one))
 
 
-@numba.njit(nogil=True, error_model="numpy")
+@called
 def overflows(op: int, one: int, other: int) -> bool:
     """Whether a result of whole numbers does not fit 64 bits."""
     # No sum that wraps is ever made: the compiler takes for granted that there is none.
@@ -52,7 +51,7 @@ def overflows(op: int, one: int, other: int) -> bool:
     return bool(np.uint64(abs(one)) > (np.uint64(_MOST) + np.uint64(least)) // np.uint64(abs(other)))
 
 
-@numba.njit(nogil=True, error_model="numpy")
+@called
 def evaluate(  # noqa: C901, PLR0912, PLR0915  (a case for each instruction)
     program: int,
     code: Ints,
@@ -63,6 +62,7 @@ def evaluate(  # noqa: C901, PLR0912, PLR0915  (a case for each instruction)
     there: Bools,
     at: Ints,
     stack: Ints,
+    floats: Floats,
     known: Bools,
 ) -> int:
     """Evaluate a program: its result is in ``stack[0]``, where it is not null.
@@ -77,12 +77,12 @@ def evaluate(  # noqa: C901, PLR0912, PLR0915  (a case for each instruction)
         there: Which of them are not null.
         at: int64[cells]: the row of each cell; -1 for no row.
         stack: Room for as many numbers as a program has instructions.
+        floats: The same room as floats.
         known: Likewise.
 
     Returns:
         `VALUE`, `UNKNOWN` or `OVERFLOW`.
     """
-    floats = stack.view(np.float64)
     top = -1
     for place in range(bounds[program], bounds[program + 1], 2):
         op, argument = code[place], code[place + 1]

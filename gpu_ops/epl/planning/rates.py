@@ -145,6 +145,7 @@ def crontab_times(fields: Sequence[Argument], of: Syntax, resolve: Numbers = con
     times = CrontabTimes()
     for (name, what, least, most), each in zip(_FIELDS, fields, strict=False):
         times = _named(times, name, each, (what, least, most), resolve)
+    times = replace(times, once_a_day=times.seconds is None and any(map(_is_special, fields)))
     for each in fields[6:7]:
         zone = each.value if isinstance(each, Constant) else None
         if not isinstance(each, Wildcard) and zone not in {"UTC", "GMT"}:
@@ -153,6 +154,11 @@ def crontab_times(fields: Sequence[Argument], of: Syntax, resolve: Numbers = con
         if not isinstance(each, Wildcard) and resolve(each) != 0:  # type: ignore[arg-type]
             raise failure_at(each, "The times of a crontab are whole seconds.", "Write 0.")
     return times
+
+
+def _is_special(field: Argument) -> bool:
+    """Whether a field names days by a word."""
+    return isinstance(field, CronLast) or (isinstance(field, Name) and field.name in {"last", "lastweekday"})
 
 
 def _named(

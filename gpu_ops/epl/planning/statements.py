@@ -9,7 +9,7 @@ import narwhals as nw
 import pyarrow as pa
 
 from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK
-from gpu_ops.core.turns import EMPTY, GROUPING, HELD, INSTANCE, MARK, NEW, OLD, ORDER, PLACE, ROW, of_stream
+from gpu_ops.core.turns import CLOCK, EMPTY, GROUPING, HELD, INSTANCE, MARK, NEW, OLD, ORDER, PLACE, ROW, of_stream
 from gpu_ops.epl import expressions as e
 from gpu_ops.epl import queries as q
 from gpu_ops.epl import statements as s
@@ -30,6 +30,7 @@ from gpu_ops.epl.planning.looking_back import LookingBack, looks_into_window
 from gpu_ops.epl.planning.looking_in_joins import LookingInJoin
 from gpu_ops.epl.planning.mentions import aggregate_calls, local_keys, properties_of
 from gpu_ops.epl.planning.parts import parts
+from gpu_ops.epl.planning.patterns import PatternPlanner
 from gpu_ops.epl.planning.planned import Ledger, PlannedStatement, known_type
 from gpu_ops.epl.planning.rates import PlannedOutput, output_rate
 from gpu_ops.epl.planning.refusals import refuse_aggregates, refuse_outputs, refuse_subqueries, refuse_windows
@@ -116,6 +117,7 @@ class _QueryPlanner:
         self._query, self._ledger, self._variables, self._context = query, ledger, variables, context
         self._instances = InstancePlan(context, ledger, query)
         self._held: list[e.Expression] = []
+        self._reads: list[str] = []
         self._in_join: LookingInJoin | None = None
         self._subqueries = Subqueries(ledger, context)
         self._keeps_last = any(each.name.lower() == "iterableunbound" for each in statement.annotations)
@@ -416,8 +418,15 @@ class _QueryPlanner:
         """A stream of the from clause, and its arrivals."""
         source, ledger = term.source, self._ledger
         if not isinstance(source, EventFilter):
-            raise unsupported(source, "patterns")
+            if self._context.context is not None:
+                raise unsupported(source, "patterns in contexts")
+            planner = PatternPlanner(ledger, self._subqueries, self._variables)
+            matches = planner.plan(source)
+            self._reads += planner.reads
+            events = pa.schema([field for field in matches.schema if field.name not in {CLOCK, PLACE}])
+            return WindowedStream(term.alias, "pattern", events, windowed=bool(term.views)), matches
         schema = known_type(source, ledger)
+        self._reads.append(source.type_name)
         node = ledger.arrivals[source.type_name]
         stream = WindowedStream(term.alias, source.type_name, schema, windowed=bool(term.views))
         filters = [part for each in source.filters for part in (conjuncts(each) if self._context.key else [each])]
@@ -607,7 +616,7 @@ class _QueryPlanner:
         shown = pa.schema([schema.field(f"@column {at}").with_name(name) for at, (name, _) in enumerate(items)])
         node = selected(node, [*(f"@column {at}" for at in range(len(columns))), ROW, ORDER])
         shows = {"istream": (NEW, None), "rstream": (OLD, None), "irstream": (NEW, OLD)}[self._selector]
-        reads = tuple(dict.fromkeys((*(each.type_name for each in streams), *self._subqueries.reads)))
+        reads = tuple(dict.fromkeys((*self._reads, *self._subqueries.reads)))
         inserts: tuple[int, ...] = ()
         if query.insert is not None:
             inserts = {"": (NEW,), "istream": (NEW,), "rstream": (OLD,), "irstream": (NEW, OLD)}[query.insert.selector]

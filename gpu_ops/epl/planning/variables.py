@@ -17,7 +17,7 @@ from gpu_ops.epl.binding.bound import Bound
 from gpu_ops.epl.binding.scope import is_aggregate
 from gpu_ops.epl.binding.types import type_name
 from gpu_ops.epl.inlining import Change, rebuilt
-from gpu_ops.epl.patterns import EventFilter
+from gpu_ops.epl.patterns import EventFilter, PatternEvents
 from gpu_ops.epl.placed_error import failure_at, unsupported
 from gpu_ops.epl.planning.derived import is_derived
 from gpu_ops.epl.planning.parts import parts
@@ -202,6 +202,8 @@ class VariableNames:
                 self._hidden.add(part.type_name)
                 for name in self._types.get(part.type_name, pa.schema([])).names:
                     self._properties.setdefault(name, part.type_name)
+            if isinstance(part, PatternEvents):
+                self._hidden.add(part.tag)
             if isinstance(part, q.StreamTerm | Trigger) and part.alias:
                 self._hidden.add(part.alias)
 
@@ -215,7 +217,13 @@ class VariableNames:
 
     def _term(self, term: q.StreamTerm) -> q.StreamTerm:
         views = tuple(rebuilt(each, self._once if each.name.lower() in _WHILE else self._now) for each in term.views)
-        return replace(term, source=rebuilt(term.source, self._always), views=views)
+        in_pattern = isinstance(term.source, q.PatternSource)
+        source = rebuilt(term.source, self._in_pattern if in_pattern else self._always)
+        return replace(term, source=source, views=views)
+
+    def _in_pattern(self, node: Any) -> Any:
+        """Filters of a pattern read a variable at each place, all else once."""
+        return rebuilt(node, self._always) if isinstance(node, EventFilter) else self._once(node)
 
     # What becomes of a node
 

@@ -1,0 +1,270 @@
+"""The machine of a pattern between its runs: its tables, and the entries and rows that they still need."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from gpu_ops.core.state_tables import Field, StateTable
+from gpu_ops.devices.cpu import patterns as m
+from gpu_ops.errors import IntegerOverflowError
+from gpu_ops.operators.patterns.tables import PatternTables
+from gpu_ops.operators.row_cells import CellValues
+from gpu_ops.plan import patterns as p
+from gpu_ops.plan.row_programs import ProgramTables
+
+_CHAINS = 1 << 8
+_SMALL = 1 << 12
+"""So many entries and rows are kept before anybody looks which of them are needed."""
+
+_INSTANCES = ("node", "sequence", "parent", "begin", "first", "last", "next", "before", "p", "q", "r", "s", "seen")
+_ENTRIES = ("what", "a", "b", "link")
+_DUES = ("due", "order", "who", "sequence")
+_NUMBERS = ("counter", "begun", "active")
+_LEAST = -(1 << 63)
+
+
+class _Room:
+    """Room in which programs are evaluated."""
+
+    def __init__(self, cells: int, programs: ProgramTables) -> None:
+        self.rows, self.stack = np.zeros(cells, np.int64), np.zeros(programs.depth + 1, np.int64)
+        self.known = np.zeros(programs.depth + 1, np.bool_)
+        self.keys = np.zeros((2, len(programs.bounds)), np.int64)
+
+
+class PatternMachine:
+    """The dynamic tables of a pattern.
+
+    Args:
+        tables: The static ones.
+        pattern: The pattern.
+    """
+
+    def __init__(self, tables: PatternTables, pattern: p.Pattern) -> None:
+        self._static, self._pattern = tables, pattern
+        self._timers = np.array([each.row for each in tables.timers], np.int64).reshape(-1, m.TIMER_COLUMNS)
+        self._asked = np.zeros((2, max(1, *(int(each) for each in self._timers[:, m.TIMES] if each < 16), 0)), np.int64)
+        self._room = _Room(len(tables.cell_slots), tables.programs)
+        self._reset()
+
+    def _reset(self) -> None:
+        self._numbers = np.zeros(m.NUMBERS, np.int64)
+        self._numbers[m.FREE] = -1
+        self._instances, self._entries, self._dues, self._stack, self._output = (
+            np.zeros((0, columns), np.int64)
+            for columns in (m.INSTANCE_COLUMNS, m.ENTRY_COLUMNS, m.DUE_COLUMNS, m.OPERATION_COLUMNS, 2)
+        )
+        self._listed, self._matched = np.zeros((0, 3), np.int64), np.zeros((0, 2), np.int64)
+        self._heads, self._tails = np.full(_CHAINS, -1), np.full(_CHAINS, -1)
+        self._looked_at = _SMALL
+
+    @property
+    def active_atoms(self) -> int:
+        """How many atoms wait for an event (Esper: how many filters are active)."""
+        return int(self._numbers[m.ATOMS_ACTIVE])
+
+    @property
+    def has_grown(self) -> bool:
+        """Whether it has twice as many entries as were needed when somebody looked last."""
+        return int(self._numbers[m.ENTRIES]) > 2 * self._looked_at
+
+    def run(self, turns: Any, clocks: Any, masks: tuple[Any, Any], cells: CellValues) -> tuple[Any, Any]:
+        """Take some turns.
+
+        Args:
+            turns: As `gpu_ops.devices.cpu.patterns.run`, like the others.
+            clocks: What the clock shows at each.
+            masks: Which rows each atom may take, and where those of each atom begin.
+            cells: The values that programs read.
+
+        Returns:
+            (turns, matches): int64: for each match its turn and its entry.
+
+        Raises:
+            IntegerOverflowError: A whole number does not fit its type.
+        """
+        static, numbers = self._static, self._numbers
+        numbers[[m.TURN, m.OUTPUT]] = 0
+        if static.by_text:
+            # Texts are numbered anew in each step.
+            m.rekey(
+                self._instances, self._in_order(), static.nodes, static.atoms, cells.begins, cells.values,
+                cells.there, static.cell_slots, self._entries, self._heads, self._tails,
+            )  # fmt: skip
+        dues = np.array([each.dues(clocks) for each in static.timers], np.int64).reshape(-1, len(clocks))
+        programs = static.programs
+        room = self._room
+        while True:
+            why = m.run(
+                turns, clocks, dues, *masks, static.nodes, static.node_tags, static.tag_bounds, static.atoms,
+                static.stream_atoms, static.stream_bounds, self._timers, static.tag_streams, programs.code,
+                programs.bounds, programs.constants, static.cell_slots, cells.begins, cells.values, cells.there,
+                room.rows, room.stack, room.stack.view(np.float64), room.known, room.keys, self._matched,
+                int(self._pattern.discards), int(self._pattern.suppresses), self._asked, numbers, self._instances,
+                self._entries, self._dues, self._stack, self._listed, self._output, self._heads, self._tails,
+            )  # fmt: skip
+            if why == m.GROW:
+                self._grow()
+                continue
+            if why == m.DONE:
+                found = self._output[: numbers[m.OUTPUT]]
+                return found[:, 0].copy(), found[:, 1].copy()
+            if why == m.OVERFLOWED:
+                said = static.said[int(numbers[m.ERROR]) - 1]
+                raise IntegerOverflowError(
+                    f"A whole number in a condition of a pattern does not fit its type: {said}.",
+                    remedy="Cast to a wider type or to float64 first.",
+                )
+            numbers[m.ANSWER], numbers[m.ANSWERED] = self._answer(int(clocks[turns[numbers[m.TURN], 2]])), 1
+
+    def _grow(self) -> None:
+        """Have room for whatever one operation makes, and for as much again as there is."""
+        numbers, nodes = self._numbers, len(self._static.nodes)
+        needed = len(self._static.node_tags) + nodes + 8
+        for name, count in (("_entries", m.ENTRIES), ("_dues", m.DUES), ("_stack", m.STACK), ("_output", m.OUTPUT)):
+            setattr(self, name, _wider(getattr(self, name), int(numbers[count]) + needed))
+        if numbers[m.FREE] < 0:
+            self._instances = _wider(self._instances, int(numbers[m.INSTANCES]) + 1)
+        # A turn concerns each instance once, and each due time.
+        self._listed = _wider(self._listed, len(self._instances) + len(self._dues))
+        self._matched = _wider(self._matched, int(numbers[m.ROOM]))
+        if numbers[m.ATOMS_ACTIVE] > len(self._heads):
+            self._heads, self._tails = (np.full(4 * len(self._heads), -1) for _ in range(2))
+            self._chain()
+
+    def _chain(self) -> None:
+        """Put all instances of atoms that are in a chain into theirs."""
+        m.rechain(self._instances, self._in_order(), self._static.nodes, self._heads, self._tails)
+
+    def _in_order(self) -> Any:
+        """The numbers of instances in the order in which they started."""
+        return np.argsort(self._instances[: self._numbers[m.INSTANCES], m.SEQUENCE], kind="stable")
+
+    def _answer(self, clock: int) -> int:
+        """The due time of a crontab that events say."""
+        due = self._static.timers[int(self._numbers[m.ASKED])].due
+        assert isinstance(due, p.ComputedTimesOfDay)  # noqa: S101  (nothing else asks)
+        return due.after(clock, [None if how else int(value) for how, value in zip(*self._asked, strict=True)])
+
+    def members(self, matches: Any) -> list[Any]:
+        """For each tag the rows of matches: int64, -1 for none; of a list (offsets, rows, whether there is one)."""
+        entries = self._entries
+        rows = m.tag_entries(entries, matches, len(self._pattern.tags))
+        found: list[Any] = []
+        for number, tag in enumerate(self._pattern.tags):
+            column = np.ascontiguousarray(rows[:, number])
+            found.append((*m.list_rows(entries, column), column >= 0) if tag.repeated else column)
+        return found
+
+    # What is still needed
+
+    def compact(self) -> list[Any]:
+        """Drop what no instance can reach.
+
+        Returns:
+            For each stream the rows that are needed, int64 ascending: they are numbered so from now on.
+        """
+        count, numbers = int(self._numbers[m.INSTANCES]), self._numbers
+        self._renumber_instances()
+        count = int(numbers[m.INSTANCES])
+        new, streams, entries = m.compacted(
+            self._instances, count, self._entries[: numbers[m.ENTRIES]], self._static.tag_streams,
+            np.ascontiguousarray(self._static.nodes[:, m.KIND]),
+        )  # fmt: skip
+        kinds = self._static.nodes[self._instances[:count, m.NODE], m.KIND]
+        for column, mine in ((m.BEGIN, None), (m.SEEN, None), (m.P, m.BOTH), (m.Q, m.BOTH), (m.Q, m.UNTIL)):
+            old = self._instances[:count, column]
+            moved = (old >= 0) & (True if mine is None else kinds == mine)
+            old[moved] = new[old[moved]]
+        kept = []
+        for stream in range(len(self._pattern.streams)):
+            mine = streams == stream
+            rows, places = np.unique(entries[mine, m.B], return_inverse=True)
+            entries[mine, m.B] = places
+            kept.append(rows)
+        self._entries, numbers[m.ENTRIES] = entries, len(entries)
+        self._looked_at = max(_SMALL, len(entries))
+        return kept
+
+    def _renumber_instances(self) -> None:
+        """Drop the instances that have ended, and the due times of such."""
+        numbers, old = self._numbers, self._instances[: self._numbers[m.INSTANCES]]
+        live = np.flatnonzero(old[:, m.SEQUENCE] > 0)
+        new = np.full(len(old) + 1, -1, np.int64)  # the last one stands for none
+        new[live] = np.arange(len(live))
+        dues = self._dues[: numbers[m.DUES]]
+        dues = dues[old[dues[:, m.WHO], m.SEQUENCE] == dues[:, m.WHO_SEQUENCE]]
+        dues = dues[np.lexsort((dues[:, m.ORDER], dues[:, m.DUE]))]
+        dues[:, m.WHO] = new[dues[:, m.WHO]]
+        self._dues, numbers[m.DUES] = dues, len(dues)
+        self._instances = old[live]
+        for column in (m.PARENT, m.FIRST, m.LAST, m.NEXT, m.BEFORE):
+            self._instances[:, column] = new[self._instances[:, column]]
+        numbers[m.INSTANCES], numbers[m.FREE] = len(live), -1
+        self._chain()
+
+    # Tables
+
+    def tables(self) -> dict[str, pa.Table]:
+        """The tables, of what is needed alone: `compact` comes first."""
+        numbers = self._numbers
+        kept = [numbers[m.COUNTER], numbers[m.BEGUN], numbers[m.ATOMS_ACTIVE]]
+        return {
+            "machine": pa.table({name: pa.array([int(each)]) for name, each in zip(_NUMBERS, kept, strict=True)}),
+            "instances": _named(self._instances[: numbers[m.INSTANCES]], _INSTANCES),
+            "entries": _named(self._entries[: numbers[m.ENTRIES]], _ENTRIES),
+            "dues": _named(self._dues[: numbers[m.DUES]], _DUES),
+        }
+
+    def declared(self, tables: Mapping[str, pa.Table]) -> Iterator[StateTable]:
+        """Their declarations."""
+        count, entries = (tables[name].num_rows if name in tables else 0 for name in ("instances", "entries"))
+        number, any_number = Field(pa.int64(), least=0), Field(pa.int64())
+        yield StateTable("machine", dict.fromkeys(_NUMBERS, number), rows=1, required=True)
+        one, entry = Field(pa.int64(), least=-1, most=count - 1), Field(pa.int64(), least=-1, most=entries - 1)
+        node = Field(pa.int64(), least=0, most=len(self._static.nodes) - 1)
+        columns = {"node": node, "sequence": Field(pa.int64(), least=1), "begin": entry, "seen": entry}
+        columns |= dict.fromkeys(("parent", "first", "last", "next", "before"), one)
+        columns |= dict.fromkeys("pqrs", any_number)
+        yield StateTable("instances", {name: columns[name] for name in _INSTANCES}, required=True, unique=("sequence",))
+        what = Field(pa.int64(), least=m.ROW, most=m.KEY)
+        yield StateTable("entries", {"what": what, "a": any_number, "b": any_number, "link": entry}, required=True)
+        who = Field(pa.int64(), least=0, most=count - 1)
+        dues = {"due": any_number, "order": number, "who": who, "sequence": number}
+        yield StateTable("dues", dues, required=True)
+
+    def restore(self, tables: Mapping[str, pa.Table]) -> None:
+        """What `tables` gave."""
+        self._reset()
+        numbers, machine = self._numbers, tables["machine"]
+        numbers[[m.COUNTER, m.BEGUN, m.ATOMS_ACTIVE]] = [machine[name][0].as_py() for name in _NUMBERS]
+        self._instances = _array(tables["instances"], _INSTANCES)
+        self._entries = _array(tables["entries"], _ENTRIES)
+        self._dues = _array(tables["dues"], _DUES)
+        counts = (len(self._instances), len(self._entries), len(self._dues))
+        numbers[[m.INSTANCES, m.ENTRIES, m.DUES]] = counts
+        self._looked_at = max(_SMALL, len(self._entries))
+        self._chain()
+
+
+def _wider(table: Any, least: int) -> Any:
+    """A table with room for some rows, and then for twice as many."""
+    if len(table) >= least:
+        return table
+    made = np.zeros((2 * least, table.shape[1]), np.int64)
+    made[: len(table)] = table
+    return made
+
+
+def _named(rows: Any, names: tuple[str, ...]) -> pa.Table:
+    return pa.table({name: pa.array(np.ascontiguousarray(rows[:, at])) for at, name in enumerate(names)})
+
+
+def _array(table: pa.Table, names: tuple[str, ...]) -> Any:
+    return np.ascontiguousarray(np.array([table[name].to_numpy() for name in names], np.int64).T).reshape(
+        -1, len(names)
+    )

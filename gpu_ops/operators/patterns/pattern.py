@@ -1,0 +1,198 @@
+"""Event patterns: rows and ticks become turns of the machine, and its matches become events."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from gpu_ops.core.state_tables import Field, StateTable, Tables
+from gpu_ops.core.time import TICK, TIME_TYPE
+from gpu_ops.core.turns import CLOCK
+from gpu_ops.devices import Device
+from gpu_ops.operators.events import Events
+from gpu_ops.operators.ledger.waiting import OnTicks, WaitingPoints
+from gpu_ops.operators.operator import StepInput
+from gpu_ops.operators.patterns.machine import PatternMachine
+from gpu_ops.operators.patterns.tables import pattern_tables
+from gpu_ops.operators.row_cells import CellValues, cell_values
+from gpu_ops.operators.row_windows.ticks import TickQueue
+from gpu_ops.operators.state.fields import nullable_columns
+from gpu_ops.plan.patterns import Pattern
+
+_NOT_SHOWN = -(1 << 62)
+"""The clock before it was shown."""
+
+
+class PatternOperator(OnTicks, nodes=(Pattern,)):
+    """The matches of a pattern, whole turns at a time. The machine runs on the host, whatever the device.
+
+    Args:
+        node: The node.
+        device: Where arrays live.
+    """
+
+    _node: Pattern
+
+    def __init__(self, node: Pattern, device: Device) -> None:
+        super().__init__(node, device)
+        self._ticks = TickQueue(device)
+        self._waiting = [WaitingPoints(f"waiting {at}", each.schema, device) for at, each in enumerate(node.streams)]
+        self._static = pattern_tables(node)
+        self._machine = PatternMachine(self._static, node)
+        self._clock, self._matches = _NOT_SHOWN, 0
+        empty = device.columns.from_arrow
+        self._rows = [empty(each.schema.empty_table()) for each in node.streams]
+        self._counts = [0] * len(node.streams)
+
+    @property
+    def active_atoms(self) -> int:
+        """How many atoms wait for an event (Esper: how many filters are active)."""
+        return self._machine.active_atoms
+
+    def step(self, given: Sequence[StepInput], ctis: Sequence[int]) -> tuple[StepInput, int]:
+        """The matches that turns before the CTI complete.
+
+        Raises:
+            IntegerOverflowError: A whole number in a condition does not fit its type.
+        """
+        cti = min(ctis)
+        *streams, ticks = given
+        fresh = [waits.before(cti, fed.events) for waits, fed in zip(self._waiting, streams, strict=True)]
+        moves = self._ticks.through(ticks.events[0] if ticks.events else None, cti)
+        host = self._device.columns.host
+        places = [host(moves.place), *(np.zeros(0, np.int64) if each is None else host(each.start) for each in fresh)]
+        if not sum(map(len, places)):
+            return StepInput(), cti
+        of = np.repeat(np.arange(-1, len(fresh)), list(map(len, places)))
+        rows = np.concatenate([np.arange(len(places[0])), *self._added(fresh)])
+        place = np.concatenate(places)
+        # The clock moves before what else has its place.
+        order = np.lexsort((rows, of, place))
+        of, rows, place = of[order], rows[order], place[order]
+        clocks = np.concatenate([[self._first_clock(fresh)], host(moves.clock)]).astype(np.int64)
+        turns = np.ascontiguousarray(np.stack([of, rows, np.cumsum(of < 0)], axis=1))
+        made = self._matched(turns, clocks, place)
+        self._clock = int(clocks[-1])
+        if self._machine.has_grown:
+            self._compact()
+        return StepInput(made), cti
+
+    def _first_clock(self, fresh: Sequence[Events | None]) -> int:
+        """What the clock shows as the step begins: before it was ever shown, what events say."""
+        if self._clock != _NOT_SHOWN:
+            return self._clock
+        columns = self._device.columns
+        return min((columns.extent(each.frame, CLOCK)[0] for each in fresh if each is not None), default=self._clock)
+
+    def _added(self, fresh: Sequence[Events | None]) -> list[Any]:
+        """Keep the rows; gives their numbers."""
+        numbers, columns = [], self._device.columns
+        for at, each in enumerate(fresh):
+            count = 0 if each is None else len(each)
+            numbers.append(np.arange(count) + self._counts[at])
+            if each is not None and count:
+                kept = self._rows[at]
+                self._rows[at] = columns.concat([kept, each.frame]) if self._counts[at] else each.frame
+                self._counts[at] += count
+        return numbers
+
+    def _cells(self) -> CellValues:
+        static = self._static
+        frames = [(self._rows[stream], column) for stream, column in static.cell_columns]
+        return cell_values(static.programs.cells, frames, self._device)
+
+    def _masks(self) -> tuple[Any, Any]:
+        columns, masks = self._device.columns, [np.zeros(0, np.bool_)]
+        streams = self._static.atoms[:, 1]
+        for stream, holds in zip(streams, self._static.holds, strict=True):
+            if not holds:
+                masks.append(np.ones(self._counts[stream], np.bool_))
+                continue
+            values, valid = columns.values(self._rows[stream], holds)
+            holding = columns.host(values).astype(np.bool_)
+            masks.append(holding if valid is None else holding & columns.host(valid))
+        return np.concatenate(masks), np.cumsum([len(each) for each in masks[:-1]]).astype(np.int64)
+
+    def _matched(self, turns: Any, clocks: Any, places: Any) -> list[Events]:
+        at, matches = self._machine.run(turns, clocks, self._masks(), self._cells())
+        if not len(at):
+            return []
+        number = self._matches + np.arange(len(at))
+        self._matches += len(at)
+        arrays = [
+            self._lists(tag.stream, tag.properties, *rows)
+            if tag.repeated
+            else self._records(tag.stream, tag.properties, rows)
+            for tag, rows in zip(self._node.tags, self._machine.members(matches), strict=True)
+        ]
+        arrays += [pa.array(clocks[turns[at, 2]]).cast(TIME_TYPE), pa.array(number)]
+        table = pa.table(arrays, schema=self._node.schema)
+        columns = self._device.columns
+        return [Events(columns.array(places[at]), TICK, columns.from_arrow(table))]
+
+    def _records(self, stream: int, names: tuple[str, ...], rows: Any) -> pa.Array:
+        """The events of some rows as records; null for -1."""
+        columns, schema = self._device.columns, self._node.streams[stream].schema
+        fields = [schema.field(name) for name in names]
+        there = rows >= 0
+        if not there.any():
+            return pa.nulls(len(rows), pa.struct(fields))
+        frame = columns.take(columns.select(self._rows[stream], names), columns.array(np.maximum(rows, 0)))
+        table = columns.to_arrow(frame, pa.schema(fields)).combine_chunks()
+        arrays = [table[name].combine_chunks() for name in names]
+        return pa.StructArray.from_arrays(arrays, fields=fields, mask=None if there.all() else pa.array(~there))
+
+    def _lists(self, stream: int, names: tuple[str, ...], offsets: Any, rows: Any, there: Any) -> pa.Array:
+        """The events of lists of rows as lists of records; null where there is no list."""
+        records = self._records(stream, names, rows)
+        begins = pa.array(offsets.astype(np.int32), mask=np.append(~there, False))
+        return pa.ListArray.from_arrays(begins, records)
+
+    def _compact(self) -> None:
+        """Keep the rows that are needed alone."""
+        columns = self._device.columns
+        for at, rows in enumerate(self._machine.compact()):
+            if len(rows) < self._counts[at]:
+                self._rows[at] = columns.take(self._rows[at], columns.array(rows))
+                self._counts[at] = len(rows)
+
+    # State
+
+    @property
+    def parts(self) -> list[Any]:
+        """What waits."""
+        return [*self._waiting, self._ticks]
+
+    @property
+    def alive(self) -> int:
+        """How many rows and ticks it keeps."""
+        return self.waiting + sum(self._counts)
+
+    def tables(self) -> dict[str, pa.Table]:
+        """What waits, the machine, and the rows that it needs."""
+        self._compact()
+        made = super().tables() | self._machine.tables()
+        made["clock"] = pa.table({"clock": pa.array([self._clock]), "matches": pa.array([self._matches])})
+        for at, each in enumerate(self._node.streams):
+            made[f"rows {at}"] = self._device.columns.to_arrow(self._rows[at], each.schema)
+        return made
+
+    def declared(self, tables: Tables) -> Iterator[StateTable]:
+        """The tables that `tables` gives."""
+        yield from super().declared(tables)
+        yield from self._machine.declared(tables)
+        numbers = {"clock": Field(pa.int64()), "matches": Field(pa.int64(), least=0)}
+        yield StateTable("clock", numbers, rows=1, required=True)
+        for at, each in enumerate(self._node.streams):
+            yield StateTable(f"rows {at}", nullable_columns(each.schema, ""), required=True)
+
+    def restore(self, tables: Mapping[str, pa.Table]) -> None:
+        """The state that `tables` gave."""
+        super().restore(tables)
+        self._machine.restore(tables)
+        self._clock, self._matches = (tables["clock"][name][0].as_py() for name in ("clock", "matches"))
+        self._rows = [self._device.columns.from_arrow(tables[f"rows {at}"]) for at in range(len(self._rows))]
+        self._counts = [tables[f"rows {at}"].num_rows for at in range(len(self._rows))]
