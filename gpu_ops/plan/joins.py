@@ -322,10 +322,6 @@ class Union(Node):
     def over(self, *inputs: Node) -> Node:
         return replace(self, parts=inputs)
 
-    def lighter(self, wanted: Collection[str]) -> Node:
-        names = [name for name in self.schema.names if name in wanted] or self.schema.names[:1]
-        return replace(self, parts=tuple(selected(part, names) for part in self.parts))
-
     @cached_property
     def schema(self) -> pa.Schema:
         schemas = [part.schema for part in self.parts]
