@@ -160,6 +160,19 @@ def present(codes: Any, count: int, device: Device) -> Any:
     return device.kernels.keep(found)
 
 
+def stretch_of(at: Any) -> tuple[int, int] | None:
+    """(low, upto) of ascending indices that are all of a stretch, so that rows are cut and not copied; else None.
+
+    Examples:
+        >>> stretch_of(np.array([3, 4, 5])), stretch_of(np.array([3, 5]))
+        ((3, 6), None)
+    """
+    if not len(at):
+        return None
+    low, upto = int(at[0]), int(at[-1]) + 1
+    return (low, upto) if upto - low == len(at) else None
+
+
 @dataclass(frozen=True)
 class Payload:
     """A frame as arrays that kernels move: plain numbers take a third of the time that it takes to gather them.

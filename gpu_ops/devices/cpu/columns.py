@@ -106,7 +106,8 @@ def concat(frames: Sequence[Frame]) -> Frame:
     if len(frames) == 1:
         return frames[0]
     names = frames[0].columns
-    return pl.concat([select(each, names) for each in frames])
+    # Columns in pieces are put together whenever somebody reads them; rows of a step are read several times.
+    return pl.concat([select(each, names) for each in frames], rechunk=sum(map(rows, frames)) < _MANY)
 
 
 def beside(*frames: Frame) -> Frame:
@@ -346,6 +347,9 @@ def _dense(whole: Array) -> tuple[Array, Array]:
     in_parallel(number, range(len(cut)))
     return codes, distinct
 
+
+_MANY = 1 << 22
+"""Rows from which on columns stay in the pieces that they come in, so that memory does not hold them twice."""
 
 _SAMPLE = 1 << 14
 """How many rows tell whether many are equal."""

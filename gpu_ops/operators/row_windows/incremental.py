@@ -278,7 +278,7 @@ class IncrementalDataWindow(DataWindowState, nodes=(DataWindow,)):
         for run, at in self._kept.of_groups(touched, below, first=self._node.window.leaves_together):
             if len(at):
                 self._kept.drop(run, at)
-                found.append(run.rows.take(at, self._device))
+                found.append(run.rows.some(at, self._device))
         if not found:
             return None
         rows = concat_rows(found, self._device)
@@ -400,7 +400,7 @@ class IncrementalDataWindow(DataWindowState, nodes=(DataWindow,)):
             return
         kept = replace(found.rows, columns=columns)
         if count < len(kept):
-            kept = kept.take(self._device.kernels.keep(which), self._device)
+            kept = kept.some(self._device.kernels.keep(which), self._device)
         self._kept.add(kept)
         self._again("kept", kept)
 
@@ -527,15 +527,17 @@ class IncrementalDataWindow(DataWindowState, nodes=(DataWindow,)):
 
     def _part(self, rows: AxisRows, which: Any, start: Any, end: Any, status: str = "") -> list[Events]:
         """Some rows with new lifetimes: one piece, or none if it is empty."""
-        frame, count = rows.frame, int(np.count_nonzero(which))
+        count = int(np.count_nonzero(which))
         if not count:
             return []
+        if not isinstance(end, int):
+            rows = replace(rows, high=end)
+        rows = replace(rows, low=start, columns={})
         if count < len(rows):
-            kernels = self._device.kernels
-            at = kernels.keep(which)
-            start, end = kernels.take(start, at), end if isinstance(end, int) else kernels.take(end, at)
-            frame = self._device.columns.take(frame, at)
-        return [Events(start, end, self._with_status(frame, status, count))]
+            rows = rows.some(self._device.kernels.keep(which), self._device)
+        return [
+            Events(rows.low, end if isinstance(end, int) else rows.high, self._with_status(rows.frame, status, count))
+        ]
 
     def _with_status(self, frame: Any, status: str, count: int) -> Any:
         if self._node.output != "changes":

@@ -21,7 +21,7 @@ from gpu_ops.core.sorted_runs import SortedRuns
 from gpu_ops.core.time import MAX_TIME, TIME_TYPE
 from gpu_ops.devices import Device
 from gpu_ops.operators.aggregates.forms import Column, Columns, changed
-from gpu_ops.operators.events import present
+from gpu_ops.operators.events import present, stretch_of
 from gpu_ops.operators.state.integer_numbers import IntegerNumbers
 
 _CROWD = 1 << 12
@@ -68,6 +68,11 @@ class AxisRows:
         if not isinstance(high, int):
             high = low if high is self.low else take(high, indices)
         return AxisRows(take(self.code, indices), low, high, columns, frame)
+
+    def some(self, at: Any, device: Device) -> AxisRows:
+        """The rows at ascending indices: a stretch is not copied."""
+        found = stretch_of(at)
+        return self.take(at, device) if found is None else self.cut(*found, device)
 
     def cut(self, low: int, high: int, device: Device) -> AxisRows:
         """The rows from ``low`` to ``high``, without copying an array."""
