@@ -42,6 +42,7 @@ from narwhals import (
 )
 
 from gpu_ops.api.arrivals import ArrivalStream, ArrivalWindow, DeliveredStream, arrivals
+from gpu_ops.api.contexts import ArrivalContext
 from gpu_ops.api.events import events, restore
 from gpu_ops.api.stream import DataWindowed, Stream, Windowed
 from gpu_ops.core.other_names import refuse
@@ -107,6 +108,7 @@ window = WindowExpressions()
 
 __all__ = [
     "Aggregate",
+    "ArrivalContext",
     "ArrivalStream",
     "ArrivalWindow",
     "Boolean",

@@ -9,11 +9,12 @@ from typing import Any, get_args
 import narwhals as nw
 import pyarrow as pa
 
+from gpu_ops.api.contexts import NUMBER, ArrivalContext, at_ends, instances, within
 from gpu_ops.api.stream import Stream
 from gpu_ops.core.arguments import flag, whole, word
 from gpu_ops.core.own_errors import of_methods, own_errors
 from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK, Duration, Instant, instant, positive_ticks
-from gpu_ops.core.turns import CLOCK, DUE, PLACE, of_stream
+from gpu_ops.core.turns import CLOCK, DUE, INSTANCE, PLACE, of_stream
 from gpu_ops.errors import ColumnError, PlanError, unknown_column
 from gpu_ops.errors import shown as said
 from gpu_ops.plan.aggregates import count
@@ -108,12 +109,21 @@ class _Delivering:
         start: What the clock shows first, if that was said.
         key: The columns that the next window groups by.
         in_batches: Whether rows enter together.
+        context: The instances that rows are within, if they are.
     """
 
     def __init__(
-        self, rows: Node, ticks: Node, *, start: int | None = None, key: tuple[str, ...] = (), in_batches: bool = False
+        self,
+        rows: Node,
+        ticks: Node,
+        *,
+        start: int | None = None,
+        key: tuple[str, ...] = (),
+        in_batches: bool = False,
+        context: ArrivalContext | None = None,
     ) -> None:
         self._rows, self._ticks, self._start, self._key, self._in_batches = rows, ticks, start, key, in_batches
+        self._context = context
 
     @property
     def schema(self) -> pa.Schema:
@@ -199,6 +209,8 @@ class _Delivering:
         if groups and read <= {*groups} and not aggregates:
             aggregates = (Delivered(replace(count(), name="@value 0")),)  # groups are known by it
         answer = {**given, **{name: plain[name] if name in plain else made[name] for name in named}}
+        if self._context is not None and (groups or aggregates):
+            groups = tuple(dict.fromkeys((INSTANCE, NUMBER, *groups)))
         return DeliveredStream(
             Question(
                 rows,
@@ -214,6 +226,7 @@ class _Delivering:
                 None if limit is None else whole(limit, name="limit", least=0),
                 whole(offset, name="offset", least=0),
                 self._in_batches,
+                instances=None if self._context is None else self._context._node,  # noqa: SLF001  (the nodes of verbs)
             ),
             self._start,
         )
@@ -236,6 +249,25 @@ class ArrivalWindow(_Delivering):
 
     def __repr__(self) -> str:
         return f"<ArrivalWindow {self._rows.describe()}>"
+
+    def at_ends(self, **aggregates: Combinable) -> Stream:
+        """A row for each instance where it ends, with aggregates of what it holds then (Esper: output when terminated).
+
+        An instance that holds nothing has a row too: its counts are 0, other aggregates null.
+
+        Args:
+            aggregates: The aggregates by their names.
+
+        Returns:
+            A stream of ``turn``, ``row``, ``instance``, the columns of the arrival that started it, and the aggregates.
+
+        Raises:
+            PlanError: The rows are within no instances, or an aggregate reads lifetimes.
+            ColumnError: A column is unknown, or a name is taken.
+        """
+        if self._context is None:
+            raise PlanError("These rows are within no instances.", remedy="Say .within(logins.until(logouts, on=…)).")
+        return Stream(at_ends(self._rows, self._context, aggregates))
 
     def join(
         self, other: ArrivalWindow, *, on: Any = None, how: TurnJoinKind = "inner", suffix: str = "_right"
@@ -266,6 +298,8 @@ class ArrivalWindow(_Delivering):
             >>> [(row["turn"], row["row"], row["ask"], row["bid"]) for row in met.to_pylist()]
             [(6, 'new', 4, 2), (8, 'new', 4, 5), (8, 'old', 4, 2)]
         """
+        if self._context is not None or getattr(other, "_context", None) is not None:
+            raise PlanError("Windows within instances are not joined by verbs.", remedy="Write it in EPL: context C ….")
         if getattr(other, "_ticks", None) is not self._ticks:
             raise PlanError(
                 "The windows are not on the turns of one clock.",
@@ -331,7 +365,104 @@ class ArrivalStream(_Delivering):
         return self._over(self._rows, tuple(dict.fromkeys(columns)))
 
     def _over(self, rows: Node, key: tuple[str, ...]) -> ArrivalStream:
-        return ArrivalStream(rows, self._ticks, start=self._start, key=key)
+        if self._context is not None:
+            key = tuple(dict.fromkeys((INSTANCE, *key)))
+        return ArrivalStream(rows, self._ticks, start=self._start, key=key, context=self._context)
+
+    # Instances
+
+    def until(
+        self,
+        ends: ArrivalStream | None = None,
+        *,
+        on: Any = None,
+        after: Duration | None = None,
+        one_per: Names | None = None,
+    ) -> ArrivalContext:
+        """An instance from each of these arrivals on, until another ends it or the clock does (Esper: create context).
+
+        The arrival that starts an instance is within it, the one that ends it is not. An arrival ends the instances
+        that started before it, and with ``one_per`` it starts none of a key that it ends.
+
+        Args:
+            ends: Arrivals that end instances, of another stream of the same `arrivals`, or of this one.
+            on: The columns in which both are equal: a name, several, or a mapping from names of this stream to names of
+                ``ends``; null equals nothing. Without it an arrival ends all instances.
+            after: How long an instance lasts at most.
+            one_per: Columns of which each combination of values has one instance at a time, ``()`` for one in all: what
+                comes meanwhile starts none. Null is a value. Without it each arrival starts one.
+
+        Raises:
+            ColumnError: A column is unknown, or key types differ.
+            PlanError: ``ends`` is no stream of the same `arrivals`.
+
+        Examples:
+            >>> import gpu_ops as g
+            >>> import pyarrow as pa
+            >>> def told(at: list[int], **columns: list[object]) -> g.Stream:
+            ...     return g.events(pa.table({"at": at, **columns}), start="at", unit="s")
+            >>> logins, logouts, clicks = g.arrivals(
+            ...     told([0, 1, 5], user=["a", "b", "a"]),
+            ...     told([4, 9], user=["a", "a"]),
+            ...     told([2, 3, 6], user=["a", "a", "a"], v=[1, 2, 4]),
+            ... )
+            >>> sessions = logins.until(logouts, on="user")
+            >>> clicks.within(sessions, on="user").at_ends(total=g.sum("v"), n=g.count()).collect().drop_columns(
+            ...     ["start", "end"]
+            ... ).to_pylist()
+            [{'turn': 10, 'row': 'new', 'instance': 0, 'user': 'a', 'total': 3, 'n': 2},
+             {'turn': 16, 'row': 'new', 'instance': 2, 'user': 'a', 'total': 4, 'n': 1}]
+        """
+        if self._context is not None or getattr(ends, "_context", None) is not None:
+            raise PlanError("Instances within instances are said in EPL alone.", remedy="create context C context A ….")
+        if ends is not None and getattr(ends, "_ticks", None) is not self._ticks:
+            raise PlanError(
+                "The arrivals that end are not on the turns of one clock with those that start.",
+                remedy="Make both of one g.arrivals(one, other).",
+            )
+        columns = None if one_per is None else names(one_per, where="one_per=")
+        span = None if after is None else _span(after, "after")
+        return instances(self._rows, self._ticks, None if ends is None else ends._rows, on, span, columns)  # noqa: SLF001
+
+    def within(self, context: ArrivalContext, *, on: Any = None, suffix: str = "_start") -> ArrivalStream:
+        """These arrivals with the instances that they are within: a row for each of them (Esper: context C select).
+
+        Windows, groups and aggregates are each instance's own. What an instance holds is gone where it ends, and
+        nothing says so: ask `at_ends` for it.
+
+        Args:
+            context: The instances.
+            on: The columns in which an arrival is equal to the one that started the instance: a name, several, or a
+                mapping from names of this stream to those of the other; null equals nothing. Without it an arrival is
+                within all instances that are there.
+            suffix: Behind the name of a column of the arrival that started it which this stream has too.
+
+        Returns:
+            A stream with more columns: ``instance`` (int64: numbers from 0 on, in order of their starts), and those of
+            the arrival that started it.
+
+        Raises:
+            ColumnError: A column is unknown, key types differ, or a name is taken.
+            PlanError: These arrivals and the instances are not of one `arrivals`.
+
+        Examples:
+            >>> import gpu_ops as g
+            >>> import pyarrow as pa
+            >>> drawn = g.events(pa.table({"at": [0, 1, 2], "account": ["a", "b", "a"]}), start="at", unit="s")
+            >>> bank = g.arrivals(drawn)
+            >>> by_account = bank.within(bank.until(one_per="account"), on="account")
+            >>> by_account.deliveries("instance", n=g.count()).collect().select(["instance", "n"]).to_pylist()
+            [{'instance': 0, 'n': 1}, {'instance': 1, 'n': 1}, {'instance': 0, 'n': 2}]
+        """
+        if getattr(context, "_ticks", None) is not self._ticks:
+            raise PlanError(
+                "These are no instances on the turns of this stream.",
+                remedy="Make them of a stream of the same arrivals: logins.until(logouts, on=…).",
+            )
+        if self._context is not None:
+            raise PlanError("Instances within instances are said in EPL alone.", remedy="create context C context A ….")
+        rows = within(self._rows, context, on, suffix)
+        return ArrivalStream(rows, self._ticks, start=self._start, key=(INSTANCE,), context=context)
 
     # Windows
 
@@ -396,7 +527,11 @@ class ArrivalStream(_Delivering):
         return self._made(selected(window, [*columns, DUE]), in_batches=in_batches)
 
     def _made(self, rows: Node, *, in_batches: bool = False) -> ArrivalWindow:
-        return ArrivalWindow(rows, self._ticks, start=self._start, in_batches=in_batches)
+        return ArrivalWindow(rows, self._ticks, start=self._start, in_batches=in_batches, context=self._context)
+
+    def at_ends(self, **aggregates: Combinable) -> Stream:
+        """As `ArrivalWindow.at_ends`, over all that came within each instance."""
+        return self._made(DataWindow(self._rows, _EVER)).at_ends(**aggregates)
 
     def deliveries(self, *columns: Expression, **options: Any) -> DeliveredStream:
         """As `ArrivalWindow.deliveries`, over all that has come."""

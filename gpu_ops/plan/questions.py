@@ -15,6 +15,7 @@ from gpu_ops.errors import PlanError
 from gpu_ops.plan.aggregate_kinds import Aggregate
 from gpu_ops.plan.arrivals import delivered
 from gpu_ops.plan.combinations import Combinable, Combination, hangs_on_bounds
+from gpu_ops.plan.contexts import OfInstances
 from gpu_ops.plan.deliveries import Delivered, Deliveries
 from gpu_ops.plan.expressions import bare_column, column_names
 from gpu_ops.plan.lean import lean
@@ -52,6 +53,7 @@ class Question:
         in_batches: Whether rows enter together.
         rate: When there is output; None for at once.
         which: Which rows it has.
+        instances: The points of the instances that rows are within; None if they are within none.
     """
 
     rows: Node
@@ -69,6 +71,7 @@ class Question:
     in_batches: bool = False
     rate: Rate | None = None
     which: Which = ""
+    instances: Node | None = None
 
     @property
     def kind(self) -> Kind:
@@ -122,6 +125,10 @@ class Question:
             snapshot=rate if is_snapshot or touched else None,
             touched=touched,
         )
+        if self.instances is not None:
+            if rate is not None:
+                raise PlanError("There are no output rates within instances.", remedy="Ask at_ends(…) for their ends.")
+            node = OfInstances(node, self.instances)
         if self.having is not None:
             node = self._judged(node, self.having)
         if limited and rate is not None:
