@@ -21,12 +21,13 @@ from gpu_ops.epl.parsing import parse
 from gpu_ops.epl.placed_error import HasPlace, failure_at, shown_in, unsupported
 from gpu_ops.epl.planning.contexts import planned_context
 from gpu_ops.epl.planning.planned import Ledger, PlannedStatement
-from gpu_ops.epl.planning.standing import kind_of, named_parameters, numbered, opened, planned_group
+from gpu_ops.epl.planning.standing import kind_of, named_parameters, numbered, opened, planned_group, planned_sieve
 from gpu_ops.epl.planning.statements import planned
 from gpu_ops.epl.planning.variables import KnownVariable, VariableNames
-from gpu_ops.epl.queries import Query
+from gpu_ops.epl.queries import Query, StreamTerm
 from gpu_ops.epl.running import TICKS, Listening, RunningStatement
 from gpu_ops.epl.sent_rows import constants_given, names_given, table_of
+from gpu_ops.epl.sieves import Sieve
 from gpu_ops.epl.statements import CreateContext, CreateExpression, CreateSchema, CreateVariable, Statement
 from gpu_ops.epl.templates import CutText, Template, Templates, cut
 from gpu_ops.epl.variables import Variables, typed
@@ -59,6 +60,7 @@ class Deployments:
         statements: The statements, by their names.
         alone: Those that are computed by themselves.
         groups: Those that are computed together, by what they say without constants, and the service that they are in.
+        sieves: The filters of those that are computed by themselves, by what they say without constants.
         count: How many were deployed so far.
         changes: How often statements came, went, or moved to another service.
         irstream: Whether a statement that says nothing of it gives old rows too.
@@ -73,6 +75,7 @@ class Deployments:
         self.statements: dict[str, RunningStatement] = {}
         self.alone: dict[str, RunningStatement] = {}
         self.groups: dict[tuple[int, Statement, str], StatementGroup] = {}
+        self.sieves: dict[tuple[int, str, StreamTerm], Sieve] = {}
         self.declared: dict[str, DeclaredExpression] = {}
         self.variables = Variables()
         self.contexts: dict[str, RunningContext] = {}
@@ -131,7 +134,9 @@ class Deployments:
         except BaseException:
             self.types, self.feeds, self.depths, self.count = before
             while len(self.statements) > running:
-                self.alone.pop(self.statements.popitem()[0], None)
+                name, gone = self.statements.popitem()
+                self._unsift(gone)
+                del self.alone[name]
             self.changes += 1
             self.declared, self.variables.known, self.contexts = declared, variables, contexts
             self._rest()
@@ -142,7 +147,34 @@ class Deployments:
             self.tell(each, "deployed")
         return tuple(made)
 
-    # Groups
+    # Sieves and groups
+
+    def _sift(self, made: RunningStatement, statement: Statement) -> None:
+        """Have a statement given those rows alone that the filter of its one stream takes."""
+        query, plan = statement.body, made.plan
+        if not isinstance(query, Query) or plan.streams > 1 or len(plan.reads) > 1 or statement.context:
+            return
+        if not self._asks or query.joins or not getattr(query.stream.source, "filters", ()):
+            return
+        template, constants = opened(statement)
+        stream = replace(template.body.stream, views=(), retain="")  # type: ignore[union-attr]
+        key = (self._epoch, made.device.name, stream)
+        sieve = self.sieves.get(key)
+        if sieve is None:
+            asked = planned_sieve(stream, self._ledger(MIN_TIME))
+            if asked is None:
+                return
+            sieve = self.sieves[key] = Sieve(asked, made.device)
+        made.sieve = sieve, sieve.add([each.value if sign > 0 else -each.value for each, sign in constants])  # type: ignore[operator]
+
+    def _unsift(self, statement: RunningStatement) -> None:
+        """Have a statement go, or give it all rows again."""
+        if statement.sieve is not None:
+            sieve, number = statement.sieve
+            statement.sieve = None
+            sieve.remove(number)
+            if not len(sieve):
+                self.sieves = {key: each for key, each in self.sieves.items() if each is not sieve}
 
     def _template(self, given: CutText, statement: Statement, text: str) -> Template | None:
         """The template of a statement that is all of a text; None if declared expressions stand in it."""
@@ -247,6 +279,7 @@ class Deployments:
                 group = self.group(template, home)
                 known.join(given, home, group)
                 if group is not None:
+                    self._unsift(statement)
                     del self.alone[statement.name]
                     group.add(statement, first.constants)
                     self._have(group)
@@ -336,6 +369,7 @@ class Deployments:
             plan = self.planned(parse(text)[0], statement.since)
         self._leave([statement])
         statement.become(text, plan, running(plan.node, statement.device))
+        self._sift(statement, parse(text)[0])
         self.alone[statement.name] = statement
         self.changes += 1
 
@@ -358,6 +392,7 @@ class Deployments:
         statement = self[name]
         del self.statements[name]
         if statement.group is None:
+            self._unsift(statement)
             del self.alone[name]
             self.changes += 1
             self._rest()
@@ -549,6 +584,7 @@ class Deployments:
         self._number += 1
         made.number = self._number
         self.statements[name] = self.alone[name] = made
+        self._sift(made, statement)
         self.changes += 1
         if target:
             self._deepen(statement)

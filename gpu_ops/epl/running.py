@@ -344,6 +344,19 @@ class Group(Protocol):
         """Know that one keeps its deliveries."""
 
 
+class RowSieve(Protocol):
+    """The filters of several statements (`gpu_ops.epl.sieves`), as one of them sees them."""
+
+    def rows_of(self, number: int, rows: PlacedRows) -> PlacedRows | None:
+        """The rows of a batch that a filter takes; None if there are none."""
+
+    def remove(self, number: int) -> None:
+        """Have a filter no more."""
+
+    def __len__(self) -> int:
+        """How many there are."""
+
+
 @dataclass(eq=False)
 class RunningStatement:
     """A deployed statement. `Runtime.deploy` makes it.
@@ -362,6 +375,7 @@ class RunningStatement:
         number: Those that were deployed later have greater ones.
         group: The `StatementGroup` that it is computed with; None if it is computed by itself.
         slot: Its place there.
+        sieve: What says which rows its filter takes, and the number of the filter there; None if it is asked itself.
         listening: What listeners share.
     """
 
@@ -383,6 +397,7 @@ class RunningStatement:
     number: int = 0
     group: Group | None = None
     slot: int = -1
+    sieve: tuple[RowSieve, int] | None = None
     _keeping: threading.Lock = field(default_factory=threading.Lock)
 
     @property
@@ -446,6 +461,13 @@ class RunningStatement:
         return "\n".join(lines if self.group is None else [*self.group.asked.describe(), *lines])
 
     # Steps
+
+    def sifted(self, rows: PlacedRows | None) -> PlacedRows | None:
+        """The rows of a batch that it has to be given; None if there are none."""
+        if rows is None or self.sieve is None:
+            return rows
+        sieve, number = self.sieve
+        return sieve.rows_of(number, rows)
 
     def join(self, group: Group, slot: int, plan: PlannedStatement) -> None:
         """Be computed with others, at some place among them."""

@@ -292,6 +292,8 @@ class Service:
         for piece in SomeTurns(arrived, ticks, before, first * TURN, self._turns.next * TURN).pieces(self._order.cuts):
             self._taken(piece, found, failures)
             deployments.variables.settle()
+        if self._groups:  # as if each had been stepped in its turn
+            failures.sort(key=lambda each: (max(deployments.depths[name] for name in each.plan.reads), each.number))
         sent = SentDeliveries(found)
         sent.tell()
         for each in failures:
@@ -313,7 +315,9 @@ class Service:
                     if name in inserted:
                         arrived[name] = self._merged(name, inserted.pop(name), arrived.get(name), ticks, before)
                 mine = {
-                    self._deployments.feeds[name]: arrived[name] for name in statement.plan.reads if name in arrived
+                    self._deployments.feeds[name]: rows
+                    for name in statement.plan.reads
+                    if (rows := statement.sifted(arrived.get(name))) is not None
                 }
                 if ticks is None and not mine and not deployments.variables.wakes(statement.plan.variables.waking):
                     continue
@@ -335,6 +339,8 @@ class Service:
                 arrived[name] = self._merged(name, inserted.pop(name), arrived.get(name), ticks, before)
             if name in arrived and (pairs := group.taken(arrived[name], turns.until, failures)) is not None:
                 found.append(pairs)
+        for sieve in deployments.sieves.values():
+            sieve.rest()
 
     def _merged(
         self, name: str, parts: Sequence[PlacedRows], sent: PlacedRows | None, ticks: TickRows | None, before: int

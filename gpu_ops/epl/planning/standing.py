@@ -142,7 +142,7 @@ def closed(template: Statement, values: Sequence[Any]) -> Statement:
     return rebuilt(template, change)
 
 
-def parameters(template: Statement) -> list[e.Parameter]:
+def parameters(template: e.Syntax) -> list[e.Parameter]:
     """The parameters of a template, in the order of its text."""
     return [part for part in parts(template) if isinstance(part, e.Parameter)]
 
@@ -234,6 +234,25 @@ def planned_group(template: Statement, ledger: Ledger) -> PlannedGroup | None:
     stream = WindowedStream(query.stream.alias, source.type_name, schema)
     asked = _FilterTerms(stream, arrivals, parameters(template)).asked(source.filters)
     return PlannedGroup(plan, asked, _picked(plan, schema.names))
+
+
+def planned_sieve(stream: q.StreamTerm, ledger: Ledger) -> StandingFilter | None:
+    """What the filter of a stream asks, whose constants are parameters; None if it asks for more than the event.
+
+    Raises:
+        PlacedError: As `gpu_ops.epl.planning.statements.planned`.
+    """
+    source, within = stream.source, list(parts(stream.source))
+    names = {part.name for part in within if isinstance(part, e.Name)}
+    if not isinstance(source, EventFilter) or any(isinstance(part, q.Query | e.Variable) for part in within):
+        return None
+    schema, arrivals = known_type(source, ledger), ledger.arrivals[source.type_name]
+    if names & set(ledger.variables) or not isinstance(arrivals, Feed):
+        return None
+    known = WindowedStream(stream.alias, source.type_name, schema)
+    asked = _FilterTerms(known, arrivals, parameters(stream)).asked(source.filters)
+    read = set() if asked.values is None else {*asked.values.needs(tuple(asked.values.schema.names))[0]}
+    return asked if read <= {*schema.names} else None  # another service may have another clock
 
 
 def _picked(plan: PlannedStatement, properties: Sequence[str]) -> tuple[str, ...] | None:
