@@ -15,7 +15,7 @@ from gpu_ops.core.turns import PLACE
 from gpu_ops.devices import Device
 from gpu_ops.operators.events import Events, concat
 from gpu_ops.operators.operator import BatchInput, Operator, StepInput
-from gpu_ops.operators.row_order import run_starts, stable_order
+from gpu_ops.operators.row_order import in_order, stable_order
 from gpu_ops.operators.state.fields import nullable_columns
 from gpu_ops.plan.look_back import LookBack
 
@@ -80,52 +80,48 @@ class LookBackOperator(Operator, nodes=(LookBack,)):
         names = list(dict.fromkeys((PLACE, *self._node.group, *self._kept)))
         frame = columns.concat([columns.select(each.frame, names) for each in some])
         start = np.concatenate([each.start for each in some])
-        order = stable_order([start, columns.values(frame, PLACE)[0]], start, self._device)
-        recent = columns.concat([self._recent, columns.select(columns.take(frame, order), self._kept)])
-        known = columns.rows(self._recent)
-        own = np.empty_like(order)
-        own[order] = columns.array(np.arange(len(order))) + known
-        by, rank, first = self._ranked(recent)
+        known, keys = columns.rows(self._recent), [start, columns.values(frame, PLACE)[0]]
+        own = np.arange(known, known + len(start), like=start)
+        fresh = columns.select(frame, self._kept)
+        if not in_order(keys):
+            order = stable_order(keys, start, self._device)
+            fresh = columns.take(fresh, order)
+            own[order] = np.arange(known, known + len(start), like=start)
+        recent = columns.concat([self._recent, fresh])
+        by, codes = self._by_kind(recent)
         made = []
         for each in self._node.earlier:
             if each.together:
                 at, there = self._batch_mates(frame, start, each.back)
                 at = take(own, at)
             else:
-                at = take(rank, own) - each.back
-                there = at >= take(first, own)
-                at = take(by, np.maximum(at, 0))
+                at, there = self._before(by, codes, each.back)
+                at, there = take(at, own), take(there, own)
             one = columns.rename(columns.select(recent, [each.column]), each.column, each.name)
             one = columns.take(one, at)
             made.append(one if bool(there.all()) else columns.null_where(one, there))
-        self._keep_last(recent, by, rank)
+        _, stays = self._before(by[::-1], codes[::-1], self._node.most)
+        self._recent = columns.take(recent, self._device.kernels.keep(~stays))
         return made[0] if len(made) == 1 else columns.beside(*made)
 
-    def _ranked(self, recent: Any) -> tuple[Any, Any, Any]:
-        """(the order of rows by what they are within, the rank of each in it, that of the first of its kind)."""
-        count, within = self._device.columns.rows(recent), list(self._node.within)
-        order = self._device.columns.array(np.arange(count))
+    def _by_kind(self, recent: Any) -> tuple[Any, Any]:
+        """(the order of rows by what they are within, a number for what each is within, in that order)."""
+        columns, within = self._device.columns, list(self._node.within)
+        every = columns.array(np.arange(columns.rows(recent)))
         if not within:
-            return order, order, np.zeros_like(order)
-        codes = self._device.columns.key_codes(self._device.columns.select(recent, within), within)[0]
-        by = np.argsort(codes, kind="stable")
-        begins = run_starts(self._device.kernels.take(codes, by))
-        rank, first = np.empty_like(order), np.empty_like(order)
-        rank[by] = order
-        first[by] = self._device.kernels.running_max(np.where(begins, order, 0))
-        return by, rank, first
+            return every, np.zeros_like(every)
+        codes, groups, _ = columns.key_codes(columns.select(recent, within), within)
+        by = self._device.kernels.group_order(codes, groups, every)
+        return by, self._device.kernels.take(codes, by)
 
-    def _keep_last(self, recent: Any, by: Any, rank: Any) -> None:
-        """Keep the last rows, within each as many."""
-        columns, count, most = self._device.columns, self._device.columns.rows(recent), self._node.most
-        if not self._node.within:
-            self._recent = columns.cut(recent, max(count - most, 0), count)
-            return
-        within = list(self._node.within)
-        codes = self._device.kernels.take(columns.key_codes(columns.select(recent, within), within)[0], by)
-        later = np.minimum(np.arange(count, like=by) + most, count - 1)
-        stays = (self._device.kernels.take(codes, later) != codes) | (np.arange(count, like=by) + most >= count)
-        self._recent = columns.take(recent, np.sort(self._device.kernels.take(by, self._device.kernels.keep(stays))))
+    def _before(self, by: Any, codes: Any, back: int) -> tuple[Any, Any]:
+        """(for each row the one so many before it of its kind, whether there is one)."""
+        at, there = np.zeros_like(by), np.zeros_like(by, dtype=np.bool_)
+        count = len(by) - back
+        if count > 0:
+            at[by[back:]] = by[:count]
+            there[by[back:]] = codes[back:] == codes[:count]
+        return at, there
 
     def _batch_mates(self, frame: Any, start: Any, back: int) -> tuple[Any, Any]:
         """(of each row the index of the one so many before it in its batch, whether there is one)."""
