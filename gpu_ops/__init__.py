@@ -44,6 +44,7 @@ from narwhals import (
 from gpu_ops.api.arrivals import ArrivalStream, ArrivalWindow, DeliveredStream, arrivals
 from gpu_ops.api.contexts import ArrivalContext
 from gpu_ops.api.events import events, restore
+from gpu_ops.api.row_patterns import PatternRow, RowTerm, any_order, previous, row
 from gpu_ops.api.stream import DataWindowed, Stream, Windowed
 from gpu_ops.core.other_names import refuse
 from gpu_ops.core.threads import set_threads
@@ -132,8 +133,10 @@ __all__ = [
     "IntegerOverflowError",
     "NotCollectedError",
     "OutOfMemoryError",
+    "PatternRow",
     "PlanError",
     "QueryFailedError",
+    "RowTerm",
     "SourceError",
     "Store",
     "StoredBatch",
@@ -154,6 +157,7 @@ __all__ = [
     "all_horizontal",
     "any",
     "any_horizontal",
+    "any_order",
     "arg_max",
     "arg_min",
     "arrivals",
@@ -186,10 +190,12 @@ __all__ = [
     "min_horizontal",
     "mode",
     "nth",
+    "previous",
     "product",
     "quantile",
     "rate",
     "restore",
+    "row",
     "set_threads",
     "skewness",
     "slope",

@@ -10,6 +10,7 @@ import narwhals as nw
 import pyarrow as pa
 
 from gpu_ops.api.contexts import NUMBER, ArrivalContext, at_ends, instances, within
+from gpu_ops.api.row_patterns import RowAggregate, RowTerm, matches
 from gpu_ops.api.stream import Stream
 from gpu_ops.core.arguments import flag, whole, word
 from gpu_ops.core.own_errors import of_methods, own_errors
@@ -37,6 +38,8 @@ from gpu_ops.plan.nodes import Filter, Node, Project, check_known, extended, fil
 from gpu_ops.plan.per_delivery import RowKey
 from gpu_ops.plan.questions import Question, Shown, Which, aggregated_rows, refuse_lifetimes
 from gpu_ops.plan.rates import EveryPeriod, EveryRows, Rate
+from gpu_ops.plan.row_matches import MOST_WAYS
+from gpu_ops.plan.row_patterns import Skip
 from gpu_ops.plan.turn_joins import Further, TurnJoin, TurnJoinKind
 from gpu_ops.plan.window_kinds import DataWindowKind
 
@@ -463,6 +466,75 @@ class ArrivalStream(_Delivering):
             raise PlanError("Instances within instances are said in EPL alone.", remedy="create context C context A ….")
         rows = within(self._rows, context, on, suffix)
         return ArrivalStream(rows, self._ticks, start=self._start, key=(INSTANCE,), context=context)
+
+    # Row patterns
+
+    def match(
+        self,
+        pattern: RowTerm,
+        measures: Mapping[str, Expression | RowAggregate],
+        *,
+        skip: Skip = "past last row",
+        every: bool = False,
+        interval: Duration | None = None,
+        or_terminated: bool = False,
+        most: int = MOST_WAYS,
+    ) -> ArrivalStream:
+        """Rows one behind the other, of each combination of `by`, that fit a pattern (Esper, SQL: match_recognize).
+
+        Args:
+            pattern: The pattern, of rows that `gpu_ops.row` makes.
+            measures: What is told of a match, by the names of the columns: expressions of the values of its rows.
+            skip: Where later matches may begin: behind the last row, behind the first row, or anywhere. Of matches
+                that end together, ``"past last row"`` gives the one that began first.
+            every: Whether all matches are given, and not the best one of each first row.
+            interval: A match is given when its first row is that old; rows that come later are no part of it. Without
+                it, a match is given as it ends.
+            or_terminated: Whether it is given before, as soon as a row does not go on with it.
+            most: How many ways to a match may be open for one key.
+
+        Returns:
+            The matches, as arrivals with the columns of `by` and the measures.
+
+        Raises:
+            ColumnError: A column is unknown.
+            PlanError: A measure or a condition is none, or more ways are open (when data is read).
+
+        Examples:
+            >>> import gpu_ops as g
+            >>> import pyarrow as pa
+            >>> prices = pa.table({"at": range(6), "item": list("xxyxyx"), "price": [7, 5, 9, 4, 8, 8]})
+            >>> high = g.row("high")
+            >>> falls = g.row("falls", g.col("price") < g.previous("price"))
+            >>> back = g.row("back", g.col("price") > high["price"])
+            >>> found = (
+            ...     g.arrivals(g.events(prices, start="at", unit="s"))
+            ...     .by("item")
+            ...     .match(
+            ...         high + falls.repeat() + back,
+            ...         {"high": high["price"], "low": falls["price"], "falls": falls.count(), "back": back["price"]},
+            ...     )
+            ... )
+            >>> found.deliveries("item", "high", "low", "falls", "back").collect().drop_columns(
+            ...     ["start", "end"]
+            ... ).to_pylist()
+            [{'turn': 12, 'row': 'new', 'item': 'x', 'high': 7, 'low': 4, 'falls': 2, 'back': 8}]
+        """
+        if self._context is not None:
+            raise PlanError("gpu_ops matches no rows within instances yet.", remedy="Match first, or use EPL.")
+        rows = matches(
+            self._rows,
+            self._ticks,
+            self._key,
+            pattern,
+            measures,
+            skip=skip,
+            every=every,
+            interval=interval,
+            or_terminated=or_terminated,
+            most=most,
+        )
+        return ArrivalStream(rows, self._ticks, start=self._start)
 
     # Windows
 

@@ -67,6 +67,15 @@ def written(expression: nw.Expr) -> tuple[tuple[Any, ...], ...]:
     )
 
 
+def names_read(expression: nw.Expr) -> list[str]:
+    """The names of all columns that an expression reads by name, each once, known or not."""
+    made: dict[str, None] = {}
+    for node in _walk(expression):
+        named = node.kwargs["names"] if node.kind.name == "COL" else ()
+        made |= dict.fromkeys([*named, *(child for child in node.exprs if isinstance(child, str))])
+    return [*made]
+
+
 def column_names(expression: nw.Expr, known: Sequence[str]) -> list[str]:
     """The known columns that an expression reads; all of them if it selects columns by a rule."""
     names: set[str] = set()

@@ -10,6 +10,7 @@ import narwhals as nw
 import pyarrow as pa
 
 from gpu_ops.core.turns import PLACE
+from gpu_ops.plan.expressions import bare_column
 from gpu_ops.plan.look_back import Earlier, LookBack
 from gpu_ops.plan.nodes import Node, extended
 from gpu_ops.plan.row_matches import NotedRows, NoteKind, VariableRule
@@ -33,40 +34,49 @@ class RowConditions:
     earlier: list[Earlier] = field(default_factory=list)
     added: dict[str, nw.Expr] = field(default_factory=dict)
     behind: dict[str, nw.Expr] = field(default_factory=dict)
+    _previous: dict[tuple[str, int, str], str] = field(default_factory=dict)
     _notes: dict[str, NotedRows] = field(default_factory=dict)
     _places: dict[str, tuple[str, str]] = field(default_factory=dict)
     _types: dict[str, pa.DataType] = field(default_factory=dict)
 
     def key(self, value: nw.Expr) -> str:
         """A column of the row alone."""
+        bare = bare_column(value)
+        if bare is not None and bare in self.schema.names:
+            return bare
         name = f"@key {len(self.keys)}"
         self.keys[name] = value
         return name
 
-    def previous(self, value: nw.Expr, dtype: pa.DataType, back: int) -> nw.Expr:
-        """What the row so many before in the partition has."""
-        name = f"@before {len(self.earlier)}"
+    def previous(self, value: nw.Expr, dtype: pa.DataType, back: int, name: str = "") -> nw.Expr:
+        """What the row so many before in the partition has; the column may have a name of its own."""
+        key = repr(value), back, name
+        if key in self._previous:
+            return nw.col(self._previous[key])
+        name = self._previous[key] = name or f"@before {len(self.earlier)}"
         self.earlier.append(Earlier(name, self.key(value), back))
         self._types[name] = dtype
         return nw.col(name)
 
-    def noted(self, variable: str, kind: NoteKind, column: str, dtype: pa.DataType, index: int = 0) -> nw.Expr:
+    def noted(
+        self, variable: str, kind: NoteKind, column: str, dtype: pa.DataType, index: int = 0, name: str = ""
+    ) -> nw.Expr:
         """A value of an earlier row of a variable; the sum of a column over its rows, or their number."""
         slot = f"{kind} {variable} {index}{f' {column}' if kind == 'sum' else ''}"
-        name = f"@{slot} {column}"
+        name = name or f"@{slot} {column}"
         self._notes[slot] = NotedRows(variable, kind, index)
         self._places[name], self._types[name] = (slot, column), dtype
         return nw.col(name)
 
-    def total(self, variable: str, value: nw.Expr, dtype: pa.DataType) -> nw.Expr:
+    def total(self, variable: str, value: nw.Expr, dtype: pa.DataType, name: str = "") -> nw.Expr:
         """The sum of numbers over the rows of a variable, int64 or float64; null where it has none that is not null."""
-        name = f"@added {len(self.added)}"
-        self.added[name] = value.cast(nw.Float64 if dtype == pa.float64() else nw.Int64)
-        return self.noted(variable, "sum", name, dtype)
+        added = f"@added {len(self.added)}"
+        self.added[added] = value.cast(nw.Float64 if dtype == pa.float64() else nw.Int64)
+        return self.noted(variable, "sum", added, dtype, name=name)
 
-    def number(self, variable: str) -> nw.Expr:
+    def number(self, variable: str, name: str = "") -> nw.Expr:
         """How many rows a variable has."""
-        return self.noted(variable, "count", PLACE, pa.int64())
+        return self.noted(variable, "count", PLACE, pa.int64(), name=name)
 
     def rule(self, holds: nw.Expr) -> VariableRule:
         """The condition of a variable.
