@@ -13,25 +13,25 @@ from gpu_ops.core.state_tables import Field, StateTable, Tables
 from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK, TIME_TYPE
 from gpu_ops.core.turns import ASK, CLOCK, PLACE
 from gpu_ops.devices import Device
+from gpu_ops.devices.cpu.row_matches import FoundMatches
 from gpu_ops.operators.aggregates.block import Column
 from gpu_ops.operators.deliveries.changes import between, changes_of, no_changes
 from gpu_ops.operators.deliveries.window_content import WindowContent
-from gpu_ops.operators.events import Events, concat
+from gpu_ops.operators.events import FEW, MANY, Events, concat, present
 from gpu_ops.operators.ledger.clocks import Clocks
 from gpu_ops.operators.ledger.waiting import WaitingPoints
 from gpu_ops.operators.operator import BatchInput, Operator, StepInput
-from gpu_ops.operators.row_order import run_starts, stable_order
+from gpu_ops.operators.row_order import in_order, order_in_places, run_starts, stable_order
 from gpu_ops.operators.row_patterns.matching import UNKNOWN, Matching, PartitionRows
 from gpu_ops.operators.row_windows.clock_kinds import after
 from gpu_ops.operators.row_windows.ticks import TickQueue, Ticks
 from gpu_ops.operators.state.fields import NUMBERED_TIME, TIME, row_columns
 from gpu_ops.operators.state.incremental import IncrementalOperator
-from gpu_ops.operators.state.row_runs import RowRuns, ordered
+from gpu_ops.operators.state.row_runs import RowRuns
 from gpu_ops.operators.state.rows import AxisRows, concat_rows
 from gpu_ops.plan.row_matches import RowMatches
 
 _MASK, _ID, _DUE, _PLACE_DUE = ("row", "mask"), ("row", "place"), ("row", "due"), ("row", "due place")
-_COLUMNS = (_MASK, _ID, _DUE, _PLACE_DUE)
 
 
 class RowMatchesOperator(IncrementalOperator, nodes=(RowMatches,)):
@@ -55,6 +55,7 @@ class RowMatchesOperator(IncrementalOperator, nodes=(RowMatches,)):
         self._clocks = Clocks(device)
         self._matching, self._number = Matching(node, device), 0
         self._read = pa.schema([schema.field(name) for name in node.read])
+        self._named = [_MASK, *([_ID] if node.windowed else []), *([_DUE, _PLACE_DUE] if node.interval else [])]
 
     @classmethod
     def of(cls, node: Any, device: Device, apart: Collection[Any] | None = None) -> Operator:
@@ -95,7 +96,7 @@ class RowMatchesOperator(IncrementalOperator, nodes=(RowMatches,)):
             points = self._coming.before(cti, given.events)
             if points is None:
                 return None, None
-            frame, start, leave = points.frame, points.start, np.full_like(points.start, UNKNOWN)
+            frame, start, leave = points.frame, points.start, points.start
         else:
             changes = changes_of(given, cti, self._device)
             if changes is None:
@@ -112,20 +113,22 @@ class RowMatchesOperator(IncrementalOperator, nodes=(RowMatches,)):
         return self._rows(frame, start, leave), left
 
     def _rows(self, frame: Any, start: Any, leave: Any) -> AxisRows:
+        """Rows in the order in which they come; where none ever leaves, nobody reads when they do."""
         columns, node = self._device.columns, self._node
         name, clock = columns.values(frame, PLACE)[0], columns.values(frame, CLOCK)[0]
-        due = np.full_like(start, UNKNOWN) if node.interval is None else after(node.interval, clock, self._device)
-        made = {_MASK: self._matching.mask(frame), _ID: name, _DUE: due, _PLACE_DUE: np.full_like(start, UNKNOWN)}
+        made = {_MASK: self._matching.mask(frame), _ID: name}
+        if node.interval is not None:
+            made |= {_DUE: after(node.interval, clock, self._device), _PLACE_DUE: np.full_like(start, UNKNOWN)}
         rows = AxisRows(
             self._groups.codes(columns.select(frame, list(node.partition))) if node.partition else self._one(start),
             start,
             leave,
-            {key: Column((values,), None) for key, values in made.items()},
+            {key: Column((made[key],), None) for key in self._named},
             columns.select(frame, self._read.names),
         )
-        if not self._device.kernels.ascends(name):
-            rows = rows.take(stable_order([start, name], start, self._device), self._device)
-        return ordered(rows, "low", self._device)
+        if in_order([start, name]):
+            return rows
+        return rows.take(stable_order([start, name], start, self._device), self._device)
 
     def _one(self, start: Any) -> Any:
         self._groups.see()
@@ -180,23 +183,42 @@ class RowMatchesOperator(IncrementalOperator, nodes=(RowMatches,)):
             if kept is not None:
                 self._runs["kept"].replace([kept])
             return []
-        rows = ordered(concat_rows(pieces, device), "low", device)
-        starts = keep(run_starts(rows.code))
-        end = np.full_like(starts, len(rows), shape=1)
-        begins = np.concatenate([starts, end])
-        mask, _, _, due = (rows.columns[name].arrays[0] for name in _COLUMNS)
-        found = self._matching.found(PartitionRows(rows.frame, begins, rows.low, mask, rows.high, due))
-        opened = device.columns.array(found.opened)
-        sizes = begins[1:] - begins[:-1]
-        of, number = device.kernels.expand(sizes)
-        open_now = device.kernels.take(begins, of) + number >= device.kernels.take(opened, of)
-        rest += [rows.take(keep(open_now), device)] if bool(open_now.any()) else []
+        rows = concat_rows(pieces, device)
+        order = self._by_partition(rows)
+        found, opened = self._found(rows, order)
+        rest += [rows.take(opened, device)] if len(opened) else []
         self._runs["kept"].replace([])
         if rest:
             self._runs["kept"].add(concat_rows(rest, device))
-        return self._given(rows, found)
+        return self._given(rows, order, found)
 
-    def _given(self, rows: AxisRows, found: Any) -> list[Events]:
+    def _by_partition(self, rows: AxisRows) -> Any:
+        """int64 order of rows by partition, then place; those of one place as they stand."""
+        kernels, code, groups = self._device.kernels, rows.code, len(self._groups)
+        if kernels.is_ordered(code, rows.low):
+            return np.arange(len(rows), like=rows.low)
+        if groups > MANY * len(rows) + FEW:
+            # A table of all partitions would cost more than the rows.
+            here = present(code, groups, self._device)
+            code, groups = np.searchsorted(here, code).astype(np.int32), len(here)
+        return kernels.group_order(code, groups, rows.low)
+
+    def _found(self, rows: AxisRows, order: Any) -> tuple[FoundMatches, Any]:
+        """(the matches in some partitions, int64 indices of the rows of open ones)."""
+        kernels, take, node = self._device.kernels, self._device.kernels.take, self._node
+        code, place, mask = (take(each, order) for each in (rows.code, rows.low, rows.columns[_MASK].arrays[0]))
+        begins = kernels.keep(run_starts(code))
+        begins = np.concatenate([begins, np.full_like(begins, len(rows), shape=1)])
+        never = np.full_like(place, UNKNOWN) if not (node.windowed and node.interval) else place
+        leave = take(rows.high, order) if node.windowed else never
+        due = take(rows.columns[_PLACE_DUE].arrays[0], order) if node.interval else never
+        frame = self._device.columns.take(rows.frame, order) if self._matching.has_programs else None
+        found = self._matching.found(PartitionRows(frame, begins, place, mask, leave, due))
+        opened = self._device.columns.array(found.opened)
+        source, number = kernels.expand(begins[1:] - opened)
+        return found, take(order, take(opened, source) + number)
+
+    def _given(self, rows: AxisRows, order: Any, found: FoundMatches) -> list[Events]:
         """The matches that are delivered in this step, with their measures."""
         columns, take = self._device.columns, self._device.kernels.take
         begin, end, at, labels = found[:4]
@@ -207,11 +229,13 @@ class RowMatchesOperator(IncrementalOperator, nodes=(RowMatches,)):
             labels = labels[np.repeat(new, end - begin + 1)]
             begin, end, at = begin[new], end[new], at[new]
         begin, end, at, labels = (columns.array(each) for each in (begin, end, at, labels))
-        frame = self._matching.measures(rows.frame, begin, end, labels)
-        order = stable_order([at, take(rows.columns[_ID].arrays[0], begin)], at, self._device)
-        number = np.empty_like(order)
-        number[order] = np.arange(len(order), like=order) + self._number
-        self._number += len(order)
+        frame = self._matching.measures(rows.frame, begin, end, labels, order)
+        first = take(order, begin)
+        name = take(rows.columns[_ID].arrays[0] if self._node.windowed else rows.low, first)
+        by_place = order_in_places(at, [name], self._device)
+        number = np.empty_like(by_place)
+        number[by_place] = np.arange(self._number, self._number + len(at), like=by_place)
+        self._number += len(at)
         own = columns.build({CLOCK: (self._clocks.at(at), None, TIME_TYPE), PLACE: (number, None, pa.int64())})
         made = own if frame is None else columns.beside(frame, own)
         return [Events(at, TICK, columns.select(made, self._node.schema.names))]
@@ -247,7 +271,8 @@ class RowMatchesOperator(IncrementalOperator, nodes=(RowMatches,)):
             yield from part.declared()
         yield StateTable("matches", {"number": Field(pa.int64(), least=0)}, 1, required=True)
         unknown = Field(pa.int64(), least=MIN_TIME, most=UNKNOWN)
-        numbers = {_MASK: Field(pa.int64()), _ID: NUMBERED_TIME, _DUE: unknown, _PLACE_DUE: unknown}
+        fields = {_MASK: Field(pa.int64()), _ID: NUMBERED_TIME, _DUE: unknown, _PLACE_DUE: unknown}
+        numbers = {name: fields[name] for name in self._named}
         high = replace(TIME, nullable=True)
         groups = self._group_count(tables) if "groups" in tables else 1
         yield StateTable("kept", row_columns(TIME, high, groups, numbers=numbers, frame=self._read))

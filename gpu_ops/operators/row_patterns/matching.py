@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from gpu_ops.devices.cpu.row_matches import FoundMatches, PlaceMachine, Programs
 from gpu_ops.errors import IntegerOverflowError, PlanError
 from gpu_ops.operators.aggregates.block import Block, load_columns
 from gpu_ops.operators.row_cells import cell_values
+from gpu_ops.plan.expressions import bare_column
 from gpu_ops.plan.row_matches import RowMatches
 from gpu_ops.plan.row_patterns import variables_of
 from gpu_ops.plan.row_programs import tables
@@ -67,6 +67,11 @@ class Matching:
         self._rules = [rule for rule in node.rules if rule.program is not None]
         self._tables = tables([rule.program for rule in self._rules if rule.program is not None])
         self._notes = list(dict.fromkeys(note for rule in self._rules for note in rule.notes if note is not None))
+
+    @property
+    def has_programs(self) -> bool:
+        """Whether a condition reads several rows."""
+        return bool(self._rules)
 
     def mask(self, frame: Any) -> Any:
         """int64: for each row the variables whose conditions hold, as far as they are about it alone."""
@@ -155,7 +160,7 @@ class Matching:
 
     # Measures
 
-    def measures(self, frame: Any, begin: Any, end: Any, labels: Any) -> Any | None:
+    def measures(self, frame: Any, begin: Any, end: Any, labels: Any, order: Any | None = None) -> Any | None:
         """A frame with the measures of matches; None if the node has none.
 
         Args:
@@ -163,57 +168,53 @@ class Matching:
             begin: int64: the first row of each match.
             end: int64: its last row.
             labels: int64: the variable of each row of each match.
+            order: int64: the index of each row in the frame; None if they stand there in order.
         """
-        return _MeasuredRows(self._node, frame, begin, end, labels, self._device).frame
+        return _MeasuredRows(self._node, frame, begin, end, labels, order, self._device).frame
 
 
 @dataclass
 class _MeasuredRows:
+    """The measures of matches; the attributes are the arguments of `Matching.measures`."""
+
     node: RowMatches
     rows: Any
     begin: Any
     end: Any
     labels: Any
+    order: Any | None
     device: Device
 
     def __post_init__(self) -> None:
         self._of: dict[str, _VariableRows] = {}
+        self._upto = np.cumsum(self.end - self.begin + 1)
+        # By how much the number of a row is ahead of its place among the labels.
+        self._ahead = self.end + 1 - self._upto
 
     @property
     def frame(self) -> Any | None:
+        """The measures; None if there are none."""
         columns, node = self.device.columns, self.node
         parts = []
         for each in node.chosen:
-            at, there = self._rows_of(each.variable).nth(each.index)
+            label, there = self._rows_of(each.variable).nth(each.index)
+            row = label + self._ahead
             one = columns.rename(columns.select(self.rows, [each.column]), each.column, each.name)
-            one = columns.take(one, at)
+            one = columns.take(one, self._index(row if there is None else np.where(there, row, 0)))
             parts.append(one if there is None else columns.null_where(one, there))
         if node.carries:
-            parts.append(columns.take(columns.select(self.rows, list(node.carries)), self.begin))
+            parts.append(columns.take(columns.select(self.rows, list(node.carries)), self._index(self.begin)))
         parts += map(self._aggregated, dict.fromkeys(each.variable for each in node.aggregates))
         return None if not parts else parts[0] if len(parts) == 1 else columns.beside(*parts)
 
+    def _index(self, row: Any) -> Any:
+        return row if self.order is None else self.device.kernels.take(self.order, row)
+
     def _rows_of(self, variable: str) -> _VariableRows:
         if variable not in self._of:
-            take, kernels = self.device.kernels.take, self.device.kernels
-            at = variables_of(self.node.pattern).index(variable)
-            some = kernels.keep(self.labels == at)
-            self._of[variable] = _VariableRows(
-                take(self._match, some), take(self._row, some), len(self.begin), self.device
-            )
+            number = variables_of(self.node.pattern).index(variable)
+            self._of[variable] = _VariableRows.of(self.labels == number, self._upto, self.device)
         return self._of[variable]
-
-    @cached_property
-    def _expanded(self) -> tuple[Any, Any]:
-        return self.device.kernels.expand(self.end - self.begin + 1)
-
-    @cached_property
-    def _match(self) -> Any:
-        return self._expanded[0]
-
-    @cached_property
-    def _row(self) -> Any:
-        return self.device.kernels.take(self.begin, self._match) + self._expanded[1]
 
     def _aggregated(self, variable: str) -> Any:
         columns, kernels = self.device.columns, self.device.kernels
@@ -226,9 +227,12 @@ class _MeasuredRows:
             schema = pa.schema([self.node.schema.field(name) for name in names])
             return columns.nulls(columns.from_arrow(schema.empty_table()), len(self.begin))
         schema = self.node.rows.schema
-        content = columns.take(self.rows, found.row)
+        match, _ = kernels.expand(found.counts)
+        index = self._index(found.labels + kernels.take(self._ahead, match))
+        read = list(dict.fromkeys(str(bare_column(read)) for each in aggregates for read in each.reads))
+        content = columns.take(columns.select(self.rows, read), index) if read else None
         loaded = load_columns(aggregates, schema, content, self.device)
-        block = Block(self.device, found.match, found.match + 1, len(self.begin), loaded, schema, slots)
+        block = Block(self.device, match, match + 1, len(self.begin), loaded, schema, slots)
         made = columns.select(block.results(aggregates), names)
         if len(slots) == len(self.begin):
             return made
@@ -236,36 +240,43 @@ class _MeasuredRows:
         return columns.null_where(columns.take(made, np.maximum(at, 0)), there)
 
 
-@dataclass
+@dataclass(frozen=True)
 class _VariableRows:
     """The rows of one variable, in order of their matches.
 
     Attributes:
-        match: int64: the number of each row's match.
-        row: int64: the row.
-        matches: How many matches there are.
+        labels: int64: the place of each row among the labels of all rows.
+        counts: int64: how many each match has.
+        upto: int64: how many each match and those before it have.
     """
 
-    match: Any
-    row: Any
-    matches: int
+    labels: Any
+    counts: Any
+    upto: Any
     device: Device
 
-    @cached_property
-    def counts(self) -> Any:
-        """int64: how many rows each match has."""
-        slots = np.arange(self.matches, like=self.match)
-        return self.device.kernels.range_count(self.match, self.match + 1, self.matches, slots)
+    @classmethod
+    def of(cls, mine: Any, ends: Any, device: Device) -> _VariableRows:
+        """Those of a variable.
 
-    @cached_property
-    def _upto(self) -> Any:
-        return np.cumsum(self.counts)
+        Args:
+            mine: bool: which rows are the variable's.
+            ends: int64: where the labels of each match end.
+            device: Where arrays live.
+        """
+        labels = device.kernels.keep(mine)
+        upto = np.searchsorted(labels, ends).astype(np.int64, copy=False)
+        if len(labels) == len(ends) and bool((upto == np.arange(1, len(ends) + 1, like=upto)).all()):
+            return cls(labels, np.ones_like(upto), upto, device)
+        counts = upto.copy()
+        counts[1:] -= upto[:-1]
+        return cls(labels, counts, upto, device)
 
     def nth(self, index: int) -> tuple[Any, Any | None]:
-        """(the row of each match, which matches have one; None for all)."""
+        """(the place of each match's row among the labels, which matches have one; None for all)."""
         there = self.counts > (index if index >= 0 else -1 - index)
-        at = self._upto + index if index < 0 else self._upto - self.counts + index
+        at = self.upto + index if index < 0 else self.upto - self.counts + index
         if bool(there.all()):
-            return self.device.kernels.take(self.row, at), None
-        rows = self.row if len(self.row) else np.zeros_like(self.match, shape=1)
-        return self.device.kernels.take(rows, np.where(there, at, 0)), there
+            return self.device.kernels.take(self.labels, at), None
+        labels = self.labels if len(self.labels) else np.zeros_like(self.upto, shape=1)
+        return self.device.kernels.take(labels, np.where(there, at, 0)), there
