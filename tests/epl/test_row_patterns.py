@@ -120,6 +120,11 @@ def test_what_cannot_be_is_refused_at_its_place(clause: str, says: str) -> None:
         epl.Runtime(SCHEMA).deploy(f"select * from T match_recognize ({clause})")
 
 
+def test_a_hint_that_changes_the_answer_is_refused() -> None:
+    with pytest.raises(TextError, match="iterated alone"):
+        epl.Runtime(SCHEMA).deploy(f"@Hint('iterate_only') {FALL}")
+
+
 def test_verbs_refuse_what_cannot_be() -> None:
     stream = g.arrivals(g.events(pa.table({"at": [0], "v": [1]}), start="at", unit="s"))
     a, b = g.row("a"), g.row("b", g.col("w") > 0)

@@ -95,6 +95,9 @@ def planned(statement: Statement, ledger: Ledger) -> PlannedStatement:
             raise unsupported(there if isinstance(there, e.Syntax) else query, what)
     if query.recognize is not None and query.joins:
         raise unsupported(query.recognize, "match_recognize over joins", "Insert the join's rows into a stream first.")
+    for each in statement.annotations if query.recognize is not None else ():
+        if "iterate_only" in str(each.value).lower():
+            raise unsupported(each, "match_recognize that is iterated alone (iterate_only)", "Leave the hint out.")
     context = context_of(statement, ledger)
     query = with_context_properties(names.query(query))
     variables = VariableColumns(ledger.variables, names.found.changing)

@@ -100,8 +100,9 @@ class LookBackOperator(Operator, nodes=(LookBack,)):
             one = columns.rename(columns.select(recent, [each.column]), each.column, each.name)
             one = columns.take(one, at)
             made.append(one if bool(there.all()) else columns.null_where(one, there))
-        _, stays = self._before(by[::-1], codes[::-1], self._node.most)
-        self._recent = columns.take(recent, self._device.kernels.keep(~stays))
+        stays, count = np.ones_like(by, dtype=np.bool_), max(len(by) - self._node.most, 0)
+        stays[by[:count]] = codes[:count] != codes[len(by) - count :]
+        self._recent = columns.take(recent, self._device.kernels.keep(stays))
         return made[0] if len(made) == 1 else columns.beside(*made)
 
     def _by_kind(self, recent: Any) -> tuple[Any, Any]:
