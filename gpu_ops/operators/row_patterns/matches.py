@@ -126,7 +126,8 @@ class RowMatchesOperator(IncrementalOperator, nodes=(RowMatches,)):
             {key: Column((made[key],), None) for key in self._named},
             columns.select(frame, self._read.names),
         )
-        if in_order([start, name]):
+        # What comes by itself has its place for its name.
+        if in_order([start, name]) if node.windowed else self._device.kernels.ascends(start):
             return rows
         return rows.take(stable_order([start, name], start, self._device), self._device)
 

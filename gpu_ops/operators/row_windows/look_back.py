@@ -81,11 +81,10 @@ class LookBackOperator(Operator, nodes=(LookBack,)):
         frame = columns.concat([columns.select(each.frame, names) for each in some])
         start = np.concatenate([each.start for each in some])
         known, keys = columns.rows(self._recent), [start, columns.values(frame, PLACE)[0]]
-        own = np.arange(known, known + len(start), like=start)
-        fresh = columns.select(frame, self._kept)
+        fresh, own = columns.select(frame, self._kept), None
         if not in_order(keys):
             order = stable_order(keys, start, self._device)
-            fresh = columns.take(fresh, order)
+            fresh, own = columns.take(fresh, order), np.empty_like(order)
             own[order] = np.arange(known, known + len(start), like=start)
         recent = columns.concat([self._recent, fresh])
         by, codes = self._by_kind(recent)
@@ -93,10 +92,10 @@ class LookBackOperator(Operator, nodes=(LookBack,)):
         for each in self._node.earlier:
             if each.together:
                 at, there = self._batch_mates(frame, start, each.back)
-                at = take(own, at)
+                at = at + known if own is None else take(own, at)
             else:
                 at, there = self._before(by, codes, each.back)
-                at, there = take(at, own), take(there, own)
+                at, there = (at[known:], there[known:]) if own is None else (take(at, own), take(there, own))
             one = columns.rename(columns.select(recent, [each.column]), each.column, each.name)
             one = columns.take(one, at)
             made.append(one if bool(there.all()) else columns.null_where(one, there))
