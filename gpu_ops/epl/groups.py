@@ -144,6 +144,8 @@ class DeliveredPairs:
     def kept_apart(self, slots: set[int]) -> Iterator[tuple[RunningStatement, pa.Table]]:
         """The rows of some statements, each by itself."""
         mine = np.flatnonzero(np.isin(self._slots, np.fromiter(slots, np.int64, len(slots))))
+        if not len(mine):
+            return
         mine = mine[np.argsort(self._slots[mine], kind="stable")]
         sorted_slots = self._slots[mine]
         part = DeliveredPairs(

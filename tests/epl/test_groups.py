@@ -118,6 +118,8 @@ def test_listeners_and_deliveries_of_single_statements() -> None:
     kept = runtime["statement 2"].deliveries()
     assert kept.to_pylist() == [{"turn": 3, "row": "new", **_tick("a", 5)}]
     assert kept.schema == runtime["statement 2"].kept_schema
+    runtime.send("Tick", _tick("a", 4))
+    assert len(runtime["statement 2"].deliveries()) == 0
 
 
 def test_turns_are_numbered_as_without_a_group() -> None:

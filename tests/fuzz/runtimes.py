@@ -32,6 +32,7 @@ TEXTS: dict[str, str] = {
     "asking": "select v, (select sum(w) from B#length(2) as b where b.k = a.k) as s from A as a",
     "looking": "select v, prior(2, v) as p from A#time_accum(2 sec)",
     "variable": "create variable int least = 1; on B set least = w % 4; select v from A(v >= least)#length(3)",
+    "alike": "select k, v * 2 as w from A(k = 'a' and v > 1)",
     "derived": "insert into C select k, v from A(v > 1); select irstream v from C#length_batch(2)",
 }
 """Statements by what they are about."""
@@ -54,6 +55,10 @@ def parts(name: str) -> dict[str, bytes]:
         runtime = epl.Runtime(_TYPES)
         for each in runtime.deploy(TEXTS[name]):
             each.deliveries()
+        if name == "alike":
+            for constant in ("'b'", "'c'"):
+                runtime.deploy(TEXTS[name].replace("'a'", constant))
+            runtime.groups[0].deliveries()
         runtime.deploy("create expression twice {x => x * 2}")
         _play(runtime, 0, 11)
         runtime.isolated("aside", start=7).deploy("@name('aside') select twice(sum(v)) as s from A#time(2 sec)")
@@ -74,9 +79,12 @@ def read(path: Path, chance: random.Random) -> None:
     _play(runtime, 11, 24)
     _play(runtime.isolated("aside"), 1, 5)
     for statement in runtime.statements:
+        assert statement.text
         look(statement.deliveries())
         with suppress(g.GpuOpsError):
             look(runtime.rows(statement.name))
+    for group in runtime.groups:
+        look(group.deliveries())
     if chance.random() < 0.3:
         runtime.checkpoint(path)
         epl.Runtime.restore(path)
