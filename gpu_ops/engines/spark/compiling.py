@@ -314,7 +314,7 @@ class Compiler:
         payloads = tuple(_of(each.streams[int(each.gives or 0)], self._read[each]) for each in part.streams)
         answer = _of(node, self._read[node])
         rows, slots = turn_rows(part, [self.frame(each) for each in ledger.streams], payloads, self._settings)
-        self.shuffles += 1 + bool(part.keys or part.spans != frozenset())
+        self.shuffles += 1 + (any(part.keys) or part.spans != frozenset())
         self._note(node, *lines, *self._passage([*payloads, answer]))
         for each in part.nodes[:-1]:
             self._note(each, "Spark: in the same mapInArrow as the node above, without another shuffle")

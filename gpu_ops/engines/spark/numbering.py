@@ -113,7 +113,7 @@ class NumberedEvents:
             ``time`` and ``place`` of a tick for each event and span, and these columns; equal rows are one.
         """
         later = F.array(*(F.col("low") + span(each) for each in sorted(spans)))
-        asked = rows.select(F.explode(later).alias("due"), *also).distinct()
+        asked = rows.select(F.explode(later).alias("due"), *also)
         nobody = [F.lit(None).cast(each.dataType).alias(each.name) for each in asked.schema if each.name in also]
         moves = self._moves.select(F.col("time").alias("due"), *nobody, "time", "place")
         none = [F.lit(None).cast("long").alias(name) for name in ("time", "place")]

@@ -143,7 +143,7 @@ class TurnFragment:
 
     @cached_property
     def keys(self) -> tuple[tuple[str, ...], ...]:
-        """For each of `streams` the columns by which its events go to tasks; empty if any task will do."""
+        """For each of `streams` the columns by which its events go to tasks; none if any task will do."""
         keys = [dict(each) for each in sorted(map(sorted, self.split.keys or ()))]
         return tuple(tuple(key[int(each.gives or 0)] for key in keys) for each in self.streams)
 
@@ -168,7 +168,7 @@ class TurnFragment:
 
     def ways(self, settings: SliceSettings) -> list[str]:
         """How it is computed, in words."""
-        names = [", ".join(dict.fromkeys(each)) for each in zip(*self.keys, strict=True)] if self.keys else []
+        names = [", ".join(dict.fromkeys(each)) for each in zip(*self.keys, strict=True)]
         by = f"one repartition by {'; '.join(names)}" if names else "any task will do, as no row needs another"
         lines = [f"Spark: events at places, {by}, then one mapInArrow with the local engine"]
         spans = self.spans
@@ -227,7 +227,7 @@ def turn_rows(
 
 
 def _key_slots(part: TurnFragment, payloads: Sequence[pa.Schema], slots: Slots) -> list[Column]:
-    return [column(slots.places[0][name]) for name in encoded_names(payloads[0], part.keys[0])] if part.keys else []
+    return [column(slots.places[0][name]) for name in encoded_names(payloads[0], part.keys[0])]
 
 
 def _beside_ticks(
