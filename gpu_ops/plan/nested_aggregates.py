@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from gpu_ops.core.turns import PLACE
 from gpu_ops.errors import ColumnError
+from gpu_ops.plan.joins import On
 from gpu_ops.plan.lookups import Lookup
 
 
@@ -68,6 +69,10 @@ class NestedAggregates(Lookup):
     def schema(self) -> pa.Schema:
         made = [(name, pa.int64()) for each in self.nested for name in (each.total, each.count)]
         return pa.schema([*self.rows.schema, *(pa.field(*each) for each in made)])
+
+    @property
+    def _pairs(self) -> Sequence[On]:
+        return [tuple((name, name) for name in self.keys)]
 
     def needs(self, wanted: Sequence[str]) -> Sequence[tuple[str, ...]]:
         read = {PLACE, *self.keys, *(each.column for each in self.nested)}

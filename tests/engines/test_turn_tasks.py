@@ -109,6 +109,7 @@ ONE = (
     "select irstream k, v, max(v) as m from A(v > 1){0} group by k having max(v) > 2",
     "select irstream k, prev(1, v) as p from A{0}",
     "select distinct k from A{0} order by k",
+    "select irstream k, avg(count(*)) as m from A{0} group by k",
     "select k, v from A{0} group by k output first every 2 sec",
     "select k, sum(v) as s from A{0} group by k output first every 3 events",
 )

@@ -79,6 +79,7 @@ def test_verbs(ask: Callable[[ArrivalStream], g.Stream], keys: set[str] | None, 
         ),
         ("insert into C select k, v from A; select v from C#time(1)", None, None),
         ("select k, sum(v) as s from A#time(1 month) group by k", {"0.k"}, None),
+        ("select k, avg(count(*)) as m from A#groupwin(k)#length(2) group by k", {"0.k"}, set()),
     ],
 )
 def test_texts(text: str, keys: set[str] | None, spans: set[int] | None) -> None:
@@ -91,6 +92,7 @@ def test_texts(text: str, keys: set[str] | None, spans: set[int] | None) -> None
     [
         ("select sum(v) from A", "An aggregate over all events"),
         ("select v, sum(v) from A#unique(k)", "sum over all events"),
+        ("select avg(count(*)) as m from A#unique(k)", ""),
         ("select v from A#length(3)", "The window last 3"),
         ("select k, sum(v) from A#length(3) group by k", "The window last 3"),
         ("select k, sum(v) from A#unique(l) group by k", "An aggregate of groups by which its windows are not"),
