@@ -95,6 +95,12 @@ class OrderKernels(Protocol):
             int64 indices of rows; the number of rows where none is greater.
         """
 
+    def merged_order(self, first: Ints, second: Ints) -> tuple[Ints, Ints]:
+        """The order of two ascending runs of int64, one behind the other, and their values in that order.
+
+        Of equal ones those of the first run come first.
+        """
+
     def touched_rows(self, codes: Codes, places: Ints, groups: int) -> tuple[Ints, Ints, Ints, Ints]:
         """A row for each group at each place that touches it, in order of the first of what touches it there.
 

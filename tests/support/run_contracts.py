@@ -99,7 +99,16 @@ def totals_of_groups(values: Any, first: Any, last: Any, group: Any, base: Any) 
     return ints(made), ints(totals)
 
 
+def order_of_both(first: Any, second: Any) -> tuple[Any, Any]:
+    both = [*first.tolist(), *second.tolist()]
+    order = sorted(range(len(both)), key=lambda at: both[at])
+    return ints(order), ints([both[at] for at in order])
+
+
+_ASCENDING = st.lists(st.integers(-3, 6) | ANY_INT, max_size=8).map(lambda values: ints(sorted(values)))
+
 CONTRACTS = {
+    "merged_order": Contract(st.tuples(_ASCENDING, _ASCENDING), order_of_both),
     "runs_between": Contract(weighted_runs(), places_of_ranks),
     "touched_rows": Contract(touching(), rows_of_groups),
     "walked_totals": Contract(walks(), totals_of_groups),

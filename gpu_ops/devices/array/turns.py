@@ -8,6 +8,14 @@ from gpu_ops.devices.array.ranges import differs, keep, running_sums, sum_upto
 from gpu_ops.devices.kernels import Array
 
 
+def merged_order(first: Array, second: Array) -> tuple[Array, Array]:
+    """The order of two ascending runs, one behind the other, and their values in that order: one stable sort."""
+    xp = array_namespace(first)
+    values = xp.concat([first, second])
+    order = xp.argsort(values, stable=True)
+    return order, xp.take(values, order)
+
+
 def touched_rows(codes: Array, places: Array, groups: int) -> tuple[Array, Array, Array, Array]:
     """A row for each group at each place that touches it: the runs of equal ones by group, in order of their firsts."""
     del groups

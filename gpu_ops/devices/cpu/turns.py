@@ -7,6 +7,27 @@ import numpy as np
 from gpu_ops.devices.cpu.compiling import CODES, INT, INTS, Codes, Ints, kernel, unsigned
 
 
+@kernel(INTS, INTS)
+def merged_order(first: Ints, second: Ints) -> tuple[Ints, Ints]:
+    """The order of two ascending runs, one behind the other, and their values in that order.
+
+    Examples:
+        >>> [each.tolist() for each in merged_order(np.array([1, 4]), np.array([1, 2]))]
+        [[0, 2, 3, 1], [1, 1, 2, 4]]
+    """
+    begin, size = first.size, first.size + second.size
+    order, values = np.empty(size, np.int64), np.empty(size, np.int64)
+    left, right = 0, 0
+    for at in range(size):
+        if right == second.size or (left < begin and first[left] <= second[right]):
+            order[at], values[at] = left, first[left]
+            left += 1
+        else:
+            order[at], values[at] = begin + right, second[right]
+            right += 1
+    return order, values
+
+
 @kernel(CODES, INTS, INT)
 def touched_rows(codes: Codes, places: Ints, groups: int) -> tuple[Ints, Ints, Ints, Ints]:
     """A row for each group at each place that touches it.

@@ -70,15 +70,20 @@ class Edges:
     @classmethod
     def of(cls, changes: Changes, come: Any, go: Any, device: Device) -> Edges:
         """The edges of some changes: of the rows that enter, and of those that leave."""
-        take = device.kernels.take
+        kernels, take = device.kernels, device.kernels.take
         arrived = device.columns.values(changes.frame, PLACE)[0]
-        place = np.concatenate([take(changes.enter, come), take(changes.leave, go)])
-        came = np.concatenate([take(arrived, come), take(arrived, go) + LEFT_FIRST])
-        really = place
+        place = take(changes.enter, come), take(changes.leave, go)
+        came = take(arrived, come), take(arrived, go) + LEFT_FIRST
+        really = place if changes.came is None else (take(changes.came, come), take(changes.went, go))
+        if all(kernels.ascends(each) for each in (*really, *came)):
+            order, placed = kernels.merged_order(*really)
+        else:
+            both = np.concatenate(really), np.concatenate(came)
+            order = stable_order(both, both[0], device)
+            placed = take(both[0], order)
         if changes.came is not None:
-            really = np.concatenate([take(changes.came, come), take(changes.went, go)])
-        order = _by_place(really, came, device)
-        return cls(come, go, order, take(place, order), take(came, order))
+            placed = take(np.concatenate(place), order)
+        return cls(come, go, order, placed, take(np.concatenate(came), order))
 
     @cached_property
     def rows(self) -> Any:
@@ -91,15 +96,6 @@ class Edges:
         return self.order < len(self.come)
 
 
-def _by_place(places: Any, came: Any, device: Device) -> Any:
-    """int64 order of rows by place, then by when they came, which is mostly how they stand."""
-    order = np.argsort(places, kind="stable")
-    place, when = (device.kernels.take(each, order) for each in (places, came))
-    if bool(((place[1:] == place[:-1]) & (when[1:] < when[:-1])).any()):
-        return stable_order([places, came], places, device)
-    return order
-
-
 def changes_of(given: StepInput, cti: int, device: Device) -> Changes | None:
     """The rows that enter and leave in a step; None where there are none.
 
@@ -110,7 +106,8 @@ def changes_of(given: StepInput, cti: int, device: Device) -> Changes | None:
     """
     pieces = [concat(each, device) for each in (given.events, given.opened, given.closed)]
     whole, opened, closed = pieces
-    some = [each for each in pieces if each is not None and len(each)]
+    # Rows that are closed have come before all others: mostly both edges of the rows are then in order of their places.
+    some = [each for each in (closed, whole, opened) if each is not None and len(each)]
     if not some:
         return None
     ends = [np.full_like(each.start, UNKNOWN) if each is opened else each.ends for each in some]

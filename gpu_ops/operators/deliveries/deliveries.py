@@ -132,6 +132,9 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
         if ticks is None:
             return places, clocks
         values = self._device.columns.values(ticks.frame, CLOCK)[0]
+        if CLOCK not in self._node.schema.names:
+            last = int(ticks.start.argmax())
+            return places, values[last : last + 1]
         order = np.argsort(ticks.start, kind="stable")
         return np.concatenate([places, ticks.start[order]]), np.concatenate([clocks, values[order]])
 
@@ -287,7 +290,7 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
             if values.reads_edges and id(rows) not in known:
                 known[id(rows)] = Edges.of(rows, keep(rows.enters), keep(rows.leaves), self._device)
             edges = known.get(id(rows))
-            values.step(rows, until, forced=forced, momentary=self._node.momentary, edges=edges)
+            values.step(rows, until, forced=forced, momentary=self._node.momentary, edges=edges, before=self._node.old)
         return None if IS_NEW in self._node.rows.schema.names else known.get(id(passing))
 
     def _groups_at(self, kind: int, values: Any, places: Any) -> Iterator[Events]:
@@ -346,22 +349,26 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
         made = []
         node, device = self._node, self._device
         columns, take = device.columns, device.kernels.take
-        keys = columns.select(changes.frame, [PLACE, *self._levels.read])
+        keys = columns.select(changes.frame, self._levels.read or [PLACE])
         for level in self._levels.each:
             touched = self._levels.touched(level, keys, edges)
             by_last = touched.by_last() if node.touched and node.new else None
             for wanted, kind in ((node.new, NEW), (node.old, OLD)):
                 if wanted:
                     rows = by_last if kind == NEW else None
-                    at = touched.first if rows is None else take(touched.last, rows)
-                    where = take(edges.place, at)
-                    frame = columns.take(keys, take(edges.rows, at))
+                    if rows is None:
+                        at = touched.first
+                        where, of, came = (touched.each(each, device) for each in (edges.place, edges.rows, edges.came))
+                    else:
+                        at = take(touched.last, rows)
+                        where, of, came = (take(each, at) for each in (edges.place, edges.rows, edges.came))
+                    frame = columns.take(keys, of)
                     found = self._levels.at_edges(level, frame, edges, rows, where, old=kind == OLD)
                     if node.marks:
                         enters = edges.enters.astype(np.int64)
                         counts = (touched.sums(each, device) for each in (enters, 1 - enters))
                         found = columns.beside(found, self._counts(*counts))
-                    order = at if node.touched else take(edges.came, at)
+                    order = at if node.touched else came
                     made.append(self._rows(kind, where, found, order + level.number * _LEVEL))
         return made
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -12,62 +12,58 @@ import pyarrow as pa
 
 from gpu_ops.core.time import MAX_TIME, MIN_TIME
 from gpu_ops.devices import Device
-from gpu_ops.operators.aggregates.block import PartName, Places
+from gpu_ops.operators.aggregates.block import PartName, Places, column_name
 from gpu_ops.operators.deliveries.changes import Changes, Edges
 from gpu_ops.operators.deliveries.group_values import GroupValues, RunningSums, numbered
 from gpu_ops.operators.deliveries.touched import Touched
 from gpu_ops.operators.events import Events, present
 from gpu_ops.operators.state.rows import grown
 from gpu_ops.operators.windows.incremental_block import ROWS, RunningBlock, places_among
+from gpu_ops.plan.aggregates import Aggregate
 from gpu_ops.plan.deliveries import Delivered
 from gpu_ops.plan.windows import WindowAggregate
 
 
 @dataclass(frozen=True)
 class GroupWalk:
-    """The rows of a step: first one for each of its groups, with what was before, then one for each touched group.
+    """The rows of a step: one for each touched group, behind one for each group with what was before, if asked for.
 
     Attributes:
         groups: int64 numbers of the step's groups, ascending.
         group: int32 place of each row's group among them.
-        place: int64 place of each row.
-        before: int64 row of the same group before each; its own for the first.
-        touched: The touched groups; their rows are those behind the first ones.
+        touched: The touched groups; their rows are the last ones.
+        edges: What touches them.
     """
 
     groups: Any
     group: Any
-    place: Any
-    before: Any
     touched: Touched
+    edges: Edges
 
-    @classmethod
-    def of(cls, groups: Any, codes: Any, edges: Edges, touched: Touched, device: Device) -> GroupWalk:
-        """The rows of a step.
+    @property
+    def begin(self) -> int:
+        """The first of the rows of touched groups."""
+        return len(self.group) - len(self.touched.first)
 
-        Args:
-            groups: int64 numbers of the groups.
-            codes: int32 place of each edge's group among them.
-            edges: The edges.
-            touched: Which groups they touch.
-            device: Where arrays live.
-        """
-        take, own = device.kernels.take, np.arange(len(groups), like=groups)
-        group = take(codes, touched.first)
-        before = np.where(touched.before < 0, group, touched.before + len(groups))
-        return cls(
-            groups,
-            np.concatenate([own.astype(np.int32), group]),
-            np.concatenate([np.full_like(own, MIN_TIME), take(edges.place, touched.first)]),
-            np.concatenate([own, before]),
-            touched,
-        )
+    @cached_property
+    def place(self) -> Any:
+        """int64 place of each row."""
+        none = np.full_like(self.groups, MIN_TIME, shape=self.begin)
+        return np.concatenate([none, self.edges.place[self.touched.first]])
+
+    @cached_property
+    def before(self) -> Any:
+        """int64 row of the same group before each touched one; it is asked for only if there is always one."""
+        before, own = self.touched.before, self.group[self.begin :]
+        return np.where(before < 0, own, before + self.begin)
 
     @cached_property
     def until(self) -> Any:
         """int64 place of the next row of the same group; `MAX_TIME` for the last."""
-        made, begin = np.full_like(self.place, MAX_TIME), len(self.groups)
-        made[self.before[begin:]] = self.place[begin:]
+        made, before = np.full_like(self.place, MAX_TIME), self.touched.before
+        known = self.before if self.begin else before
+        there = known >= 0
+        made[known[there]] = self.place[self.begin :][there]
         return made
 
 
@@ -80,6 +76,7 @@ class WalkedBlock(RunningBlock):
     """
 
     walk: GroupWalk = None  # type: ignore[assignment]
+    _whole: dict[PartName, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         count = np.ones_like(self.first)
@@ -95,6 +92,10 @@ class WalkedBlock(RunningBlock):
     def _walked(self, name: PartName, values: Sequence[Any], first: Any, last: Any) -> list[Any]:
         """Totals at each row: what the state has, and what has come and gone since."""
         kernels, walk, known = self.device.kernels, self.walk, self.totals.limbs.get(name, [])
+        if name in self._whole:
+            total, after = kernels.walked_totals(values[0], first, last, walk.group, self._whole[name])
+            self._sums[name] = list(kernels.exact_limbs_int(after))
+            return [total]
         below = self.totals.below(name, self._plans) if known else 0
         made, after = [], []
         for at in range(max(len(values), below + len(known))):
@@ -123,11 +124,30 @@ class WalkedBlock(RunningBlock):
         """The sums of each limb of some numbers at each row, modulo 2**64."""
         return self._totals(name, lambda: limbs, first, last)
 
+    def _integers(self, aggregate: Aggregate) -> tuple[list[Any], Any, Any, int]:
+        """One array instead of two limbs where no sum leaves 64 bits, whatever comes and goes."""
+        _, (values,), first, last = self.picked(aggregate, "numbers")
+        if values.dtype != np.int64 or not len(values):
+            return super()._integers(aggregate)
+        name: PartName = ("integer", column_name(aggregate.expression), self.which(aggregate))
+        base = [self.device.kernels.take(each, self.walk.groups) for each in self.totals.limbs.get(name, [])]
+        low, high = map(_greatest, base) if base else (0, 0)
+        most = (high << 32) + low + _greatest(values) * len(values)
+        if most >= 1 << 62:
+            return super()._integers(aggregate)
+        self._whole[name] = base[0] + (base[1] << 32) if base else np.zeros_like(self.walk.groups)
+        return [values], first, last, most
+
     def update(self) -> None:
         """Update the state to what is behind the last row."""
         self.totals.widen(self._plans)
         for part, sums in self._sums.items():
             self.totals.put(part, self.walk.groups, sums)
+
+
+def _greatest(values: Any) -> int:
+    """The greatest absolute value of integers."""
+    return max(-int(values.min()), int(values.max()))
 
 
 class _RunningTotals(RunningSums):
@@ -185,7 +205,6 @@ class GroupTotals(GroupValues):
     def __init__(self, aggregates: Sequence[Delivered], schema: pa.Schema, device: Device) -> None:
         super().__init__(aggregates, schema, device)
         self._walk: GroupWalk | None = None
-        self._edges: Edges | None = None
         self._block: WalkedBlock | None = None
         self._values: Any = None
 
@@ -206,6 +225,7 @@ class GroupTotals(GroupValues):
         forced: bool,
         momentary: bool = False,
         edges: Edges | None = None,
+        before: bool = False,
     ) -> None:
         """Take in a part of a step."""
         assert edges is not None and not momentary  # noqa: S101, PT018  (deliveries see to it)
@@ -215,9 +235,12 @@ class GroupTotals(GroupValues):
         groups = window.groups_of(here, every=forced)
         local = places_among(groups, self.groups, self._device)(here)
         touched = Touched.of(local, edges.place, len(groups), self._device)
-        walk = GroupWalk.of(groups, local, edges, touched, self._device)
-        first, last = self._stay(changes, edges, touched.row + len(groups), len(walk.group))
-        self._walk, self._edges, self._sorted = walk, edges, None
+        group = touched.each(local, self._device)
+        if forced or before:
+            group = np.concatenate([np.arange(len(groups), like=local).astype(np.int32), group])
+        walk = GroupWalk(groups, group, touched, edges)
+        first, last = self._stay(changes, edges, touched.row + walk.begin, len(group))
+        self._walk, self._sorted = walk, None
         self._block = window.walked(changes.frame, codes, walk, first, last)
         self._values = self._block.results(self._aggregates)
         self._block.update()
@@ -228,8 +251,7 @@ class GroupTotals(GroupValues):
         at = np.empty_like(row)
         at[edges.order] = row
         come, go = at[: len(edges.come)], at[len(edges.come) :]
-        first = np.full_like(changes.enter, size)
-        last = first.copy()
+        first, last = (np.full_like(changes.enter, size) for _ in range(2))
         if self.life == "left":
             first[edges.go] = go
         else:
@@ -240,7 +262,7 @@ class GroupTotals(GroupValues):
 
     def touched_by(self, edges: Edges) -> Touched | None:
         """Which groups some edges touch, if it has taken these in."""
-        return self._walk.touched if self._walk is not None and self._edges is edges else None
+        return self._walk.touched if self._walk is not None and self._walk.edges is edges else None
 
     def at_rows(self, rows: Any | None, *, before: bool = False) -> Any:
         """A frame of values at some of the touched rows, or at all: null where the group holds no row.
@@ -251,12 +273,14 @@ class GroupTotals(GroupValues):
         """
         assert self._walk is not None and self._block is not None  # noqa: S101, PT018  (a step has been taken)
         columns, take, walk, block = self._device.columns, self._device.kernels.take, self._walk, self._block
-        begin, size = len(walk.groups), len(walk.group)
+        begin, size = walk.begin, len(walk.group)
         whole = len(block.slots) == size
         if rows is None and not before and whole:
             return columns.cut(self._values, begin, size)
-        at = np.arange(begin, size, like=walk.before) if rows is None else rows + begin
-        at = take(walk.before, at) if before else at
+        if before:
+            at = walk.before if rows is None else take(walk.before, rows)
+        else:
+            at = np.arange(begin, size, like=walk.groups) if rows is None else rows + begin
         if whole:
             return columns.take(self._values, at)
         there = take(block.there, at)
@@ -274,11 +298,11 @@ class GroupTotals(GroupValues):
         if self._sorted is None:
             group, place, until = (take(each, block.slots) for each in (walk.group, walk.place, walk.until))
             order = self._device.kernels.group_order(group, len(walk.groups), place)
-            frame = self._device.columns.beside(numbered(take(walk.groups, group), self._device), self._values)
+            frame = self._device.columns.beside(numbered(walk.groups[group], self._device), self._values)
             self._sorted = Events(place, until, frame).take(order, self._device)
         return self._sorted
 
     def rest(self) -> None:
         """Drop the values of the last step."""
-        self._walk = self._edges = self._block = self._values = self._sorted = None
+        self._walk = self._block = self._values = self._sorted = None
         self._window.rest()

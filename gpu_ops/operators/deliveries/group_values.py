@@ -149,6 +149,7 @@ class GroupValues:
         forced: bool,
         momentary: bool = False,
         edges: Edges | None = None,
+        before: bool = False,
     ) -> None:
         """Take in a part of a step.
 
@@ -158,8 +159,9 @@ class GroupValues:
             forced: Whether every group has a value up to there, changed or not.
             momentary: Whether each row is there for its own moment only.
             edges: The same rows, in order of place.
+            before: Whether values from before the part are asked for, of the groups that change.
         """
-        del edges
+        del edges, before
         kernels, take = self._device.kernels, self._device.kernels.take
         enter, leave, enters, leaves = changes.enter, changes.leave, changes.enters, changes.leaves
         both = enters & leaves

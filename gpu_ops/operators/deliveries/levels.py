@@ -79,7 +79,7 @@ class GroupLevels:
         found = level.own.touched_by(edges)
         if found is not None:
             return found
-        codes = self._device.kernels.take(level.own.codes(keys), edges.rows)
+        codes = level.own.codes(self._device.columns.take(keys, edges.rows))
         return Touched.of(codes, edges.place, level.own.groups, self._device)
 
     def at_edges(self, level: GroupLevel, frame: Any, edges: Edges, rows: Any | None, places: Any, *, old: bool) -> Any:

@@ -39,6 +39,10 @@ class Touched:
         """
         return cls(*device.kernels.touched_rows(codes, places, groups))
 
+    def each(self, of_edges: Any, device: Device) -> Any:
+        """What the first edge of each row has."""
+        return of_edges if len(self.first) == len(of_edges) else device.kernels.take(of_edges, self.first)
+
     def by_last(self) -> Any:
         """int64 rows in order of their last edges."""
         return np.argsort(self.last, kind="stable")
