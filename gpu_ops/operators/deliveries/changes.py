@@ -79,8 +79,11 @@ class Edges:
             order, placed = kernels.merged_order(*really)
         else:
             both = np.concatenate(really), np.concatenate(came)
-            order = stable_order(both, both[0], device)
-            placed = take(both[0], order)
+            order = np.argsort(both[0], kind="stable")  # some ascending runs, mostly
+            placed, when = (take(each, order) for each in both)
+            if bool(((placed[1:] == placed[:-1]) & (when[1:] < when[:-1])).any()):
+                order = stable_order(both, both[0], device)
+                placed = take(both[0], order)
         if changes.came is not None:
             placed = take(np.concatenate(place), order)
         return cls(come, go, order, placed, take(np.concatenate(came), order))

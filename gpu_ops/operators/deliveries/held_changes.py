@@ -104,9 +104,12 @@ class HeldChanges:
         held = replace(held, leaves=leaves, leave=leave)
         if not len(rest.enter):
             return held
+        # Rows that only leave have come before those that are held.
+        older = self._taken(rest, keep(~rest.enters))
+        parts = [each for each in (older, held, self._taken(rest, keep(rest.enters))) if len(each.enter)]
         names = ("enter", "leave", "enters", "leaves")
-        arrays = (np.concatenate([getattr(held, name), getattr(rest, name)]) for name in names)
-        return Changes(columns.concat([held.frame, rest.frame]), *arrays)
+        arrays = (np.concatenate([getattr(each, name) for each in parts]) for name in names)
+        return Changes(columns.concat([each.frame for each in parts]), *arrays)
 
     # The state
 
