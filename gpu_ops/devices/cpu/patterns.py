@@ -73,7 +73,7 @@ START, TRUE, FALSE, STARTED, COMBINE = range(5)
 TURN, PHASE, COUNTER, ENTRIES, FREE, INSTANCES, DUES, STACK, OUTPUT, BEGUN, LISTED, LIST_PLACE, OUTPUT_BEFORE = range(
     13
 )
-ERROR, ASKED, ATOMS_ACTIVE, ANSWER, ANSWERED, ROOM, NUMBERS = range(13, 20)
+ERROR, ASKED, ATOMS_ACTIVE, ANSWER, ANSWERED, ROOM, BEFORE_TOLD, NUMBERS = range(13, 21)
 
 # Phases of a turn
 ARRIVES, DUE_TIMES, TOLD, ENDS, DISCARDS = range(5)
@@ -579,7 +579,7 @@ def run(  # noqa: C901, PLR0912, PLR0915  (a case for each phase and operation; 
                     numbers[PHASE] = ENDS
             else:
                 place = numbers[LIST_PLACE]
-                numbers[LIST_PLACE] = place + 1
+                numbers[LIST_PLACE], numbers[BEFORE_TOLD] = place + 1, numbers[COUNTER]
                 who = listed[place, 0]
                 if instances[who, SEQUENCE] != listed[place, 1]:
                     continue
@@ -881,7 +881,8 @@ def run(  # noqa: C901, PLR0912, PLR0915  (a case for each phase and operation; 
                 instances[of, Q] = lists
                 high, times = instances[of, S], instances[of, P]
                 if not (instances[of, R] == high and times == high):
-                    goes_on = high < 0 or times < high
+                    # What turns true as it starts, and may do so without end, is not started again.
+                    goes_on = times < high or (high < 0 and child_sequence <= numbers[BEFORE_TOLD])
                     if ended == 1 and goes_on:
                         _start(state, matcher, of, begin, -1)
                     elif ended == 0 and not goes_on:

@@ -1,0 +1,89 @@
+"""Random event patterns beside the reference, in any cut, on each device, and over checkpoints."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpu_ops import epl
+from tests.support.examples import by_default
+from tests.support.pattern_reference import Part, PatternReference
+from tests.support.patterns import TYPES, patterns, scripts
+
+NOTES = [(), ("DiscardPartialsOnMatch",), ("SuppressOverlappingMatches",)]
+Turns = list[list[dict[str, Any]]]
+
+
+def expected(part: Part, script: list[tuple[str, Any]], notes: tuple[str, ...]) -> Turns:
+    """The matches of each turn that has some."""
+    said = {"discards": NOTES[1][0] in notes, "suppresses": NOTES[2][0] in notes}
+    running = PatternReference(part, 0, **said)
+    running._turn()
+    found = [running.send(name, dict(step)) if name else running.advance(step) for name, step in script]
+    return [[dict(each) for each in turn] for turn in found if turn]
+
+
+def cut(script: list[tuple[str, Any]], cuts: list[bool]) -> list[tuple[str, list[Any]]]:
+    """The steps, of which some neighbours of one type are one batch."""
+    pieces: list[tuple[str, list[Any]]] = []
+    for at, (name, step) in enumerate(script):
+        if pieces and pieces[-1][0] == name != "" and not cuts[at % len(cuts)]:
+            pieces[-1][1].append(step)
+        else:
+            pieces.append((name, [step]))
+    return pieces
+
+
+def delivered(
+    text: str, script: list[tuple[str, Any]], notes: tuple[str, ...], cuts: list[bool], device: str, path: Path | None
+) -> Turns:
+    """What a runtime delivers; tags that a match does not have are left out."""
+    runtime = epl.Runtime({name: {"k": "string", "v": "int"} for name in TYPES}, start=0, device=device)
+    runtime.deploy(f"@name('s') select * from pattern {' '.join(f'@{each}' for each in notes)} [{text}]")
+    told: Turns = []
+
+    def hear() -> None:
+        runtime["s"].listen(lambda new, _old, _statement: told.append(_rows(new)))
+
+    hear()
+    for name, steps in cut(script, cuts):
+        if name:
+            runtime.send(name, steps)
+        else:
+            runtime.advance(steps[0])
+        if path is not None:
+            runtime.checkpoint(path)
+            runtime = epl.Runtime.restore(path, device=device)
+            hear()
+    return told
+
+
+def _rows(table: Any) -> list[dict[str, Any]]:
+    rows = table.to_pylist() if table.num_columns else [{}] * len(table)
+    return [{tag: value for tag, value in row.items() if value is not None} for row in rows]
+
+
+@(by_default(300) if settings().max_examples >= 25 else settings(max_examples=30))
+@given(patterns(), scripts(), st.sampled_from(NOTES), st.lists(st.booleans(), min_size=1, max_size=5))
+def test_patterns_beside_the_reference(
+    pattern: tuple[str, Part], script: list[tuple[str, Any]], notes: tuple[str, ...], cuts: list[bool]
+) -> None:
+    text, part = pattern
+    assert delivered(text, script, notes, cuts, "cpu", None) == expected(part, script, notes), text
+
+
+@pytest.mark.slow
+@by_default(60)
+@given(patterns(), scripts(), st.sampled_from(NOTES), st.sampled_from(["cpu", "array"]))
+def test_patterns_go_on_from_checkpoints(
+    pattern: tuple[str, Part], script: list[tuple[str, Any]], notes: tuple[str, ...], device: str
+) -> None:
+    text, part = pattern
+    with TemporaryDirectory() as folder:
+        found = delivered(text, script, notes, [True], device, Path(folder) / "checkpoint")
+    assert found == expected(part, script, notes), text
