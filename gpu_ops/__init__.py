@@ -44,6 +44,7 @@ from narwhals import (
 from gpu_ops.api.arrivals import ArrivalStream, ArrivalWindow, DeliveredStream, arrivals
 from gpu_ops.api.contexts import ArrivalContext
 from gpu_ops.api.events import events, restore
+from gpu_ops.api.patterns import PatternStep, after, every, none, one, pattern
 from gpu_ops.api.row_patterns import PatternRow, RowTerm, any_order, previous, row
 from gpu_ops.api.stream import DataWindowed, Stream, Windowed
 from gpu_ops.core.other_names import refuse
@@ -134,6 +135,7 @@ __all__ = [
     "NotCollectedError",
     "OutOfMemoryError",
     "PatternRow",
+    "PatternStep",
     "PlanError",
     "QueryFailedError",
     "RowTerm",
@@ -153,6 +155,7 @@ __all__ = [
     "WaitingError",
     "Windowed",
     "WorkerError",
+    "after",
     "all",
     "all_horizontal",
     "any",
@@ -172,6 +175,7 @@ __all__ = [
     "count_distinct",
     "covariance",
     "events",
+    "every",
     "first",
     "geometric_mean",
     "harmonic_mean",
@@ -189,7 +193,10 @@ __all__ = [
     "min",
     "min_horizontal",
     "mode",
+    "none",
     "nth",
+    "one",
+    "pattern",
     "previous",
     "product",
     "quantile",

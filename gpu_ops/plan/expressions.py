@@ -88,6 +88,16 @@ def column_names(expression: nw.Expr, known: Sequence[str]) -> list[str]:
     return [name for name in known if name in names]
 
 
+def columns_named(expression: nw.Expr) -> list[str]:
+    """The columns that an expression names, whether they are known or not.
+
+    Examples:
+        >>> columns_named(nw.col("b") + nw.col("a"))
+        ['a', 'b']
+    """
+    return sorted({str(each) for node in _walk(expression) if node.kind.name == "COL" for each in node.kwargs["names"]})
+
+
 def function_names(expression: nw.Expr) -> set[str]:
     """Narwhals' names of the functions and operators in an expression."""
     return {str(node.name) for node in _walk(expression)}

@@ -6,7 +6,7 @@ Source of the semantics: Esper's, where a part starts with the events found so f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
@@ -83,10 +83,10 @@ class PatternReference:
                     kept.append(each)
             found = kept
         if self._discards and found:
-            for each in [each for each in self.all if any(each.holds(match) for match in found)]:
+            for part in [part for part in self.all if any(part.holds(match) for match in found)]:
                 self.before = self.count
-                if each.alive:
-                    each.tell_false()
+                if part.alive:
+                    part.tell_false()
         self.all = [each for each in self.all if each.alive]
         return found
 
@@ -300,7 +300,3 @@ class Started:
             self._begin(0, self.begin)
         elif not last and high is not None and self.times >= high:
             self._drop(child)
-
-
-Condition = Callable[[Row, Found], bool]
-Script = Sequence[tuple[str, Any]]

@@ -55,13 +55,14 @@ class _Drawn:
         def known(*values: Any) -> bool:
             return None not in values
 
-        return self.pick(
+        made: tuple[str, Any] = self.pick(
             (f"k = {at}.k", lambda row, found: known(row["k"], of(found)["k"]) and row["k"] == of(found)["k"]),
             (f"v > {at}.v", lambda row, found: known(row["v"], of(found)["v"]) and row["v"] > of(found)["v"]),
             (f"v + {at}.v >= 2", lambda row, found: known(row["v"], of(found)["v"]) and row["v"] + of(found)["v"] >= 2),
             (f"k < {at}.k or v = 0", lambda row, found: _less(row["k"], of(found)["k"]) or row["v"] == 0),
             (f"{at}.v is null or v = {at}.v", lambda row, found: of(found)["v"] is None or row["v"] == of(found)["v"]),
         )
+        return made
 
     def part(self, depth: int, tags: set[str]) -> tuple[str, Part]:
         """A part; the tags that it sets are added."""
@@ -121,15 +122,15 @@ class _Drawn:
         before, inside = set(tags), set(tags)
         text, part = self.part(0, inside)
         low = high = self.pick(1, 2, 3)
-        said, parts = f"[{low}] ({text})", (part,)
+        said, parts = f"[{low}] ({text})", [part]
         if self.pick(True, False):
             low, high = self.pick((None, None), (1, None), (None, 2), (1, 2), (2, 2))
             ends, end = self.part(min(depth, 1), before)
             bounds = "" if low is None and high is None else f"[{low or ''}:{high or ''}] "
-            said, parts = f"{bounds}({text}) until ({ends})", (part, end)
+            said, parts = f"{bounds}({text}) until ({ends})", [part, end]
         self.lists |= inside - tags
         tags |= before | inside
-        return said, Part("until", parts, {"low": low, "high": high})
+        return said, Part("until", tuple(parts), {"low": low, "high": high})
 
     def _guard(self, depth: int, tags: set[str]) -> tuple[str, Part]:
         text, part = self.part(depth, tags)

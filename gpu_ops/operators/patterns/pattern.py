@@ -12,7 +12,7 @@ from gpu_ops.core.state_tables import Field, StateTable, Tables
 from gpu_ops.core.time import TICK, TIME_TYPE
 from gpu_ops.core.turns import CLOCK
 from gpu_ops.devices import Device
-from gpu_ops.operators.events import Events
+from gpu_ops.operators.events import Events, concat
 from gpu_ops.operators.ledger.waiting import OnTicks, WaitingPoints
 from gpu_ops.operators.operator import StepInput
 from gpu_ops.operators.patterns.machine import PatternMachine
@@ -61,7 +61,7 @@ class PatternOperator(OnTicks, nodes=(Pattern,)):
         cti = min(ctis)
         *streams, ticks = given
         fresh = [waits.before(cti, fed.events) for waits, fed in zip(self._waiting, streams, strict=True)]
-        moves = self._ticks.through(ticks.events[0] if ticks.events else None, cti)
+        moves = self._ticks.through(concat(ticks.events, self._device), cti)
         host = self._device.columns.host
         places = [host(moves.place), *(np.zeros(0, np.int64) if each is None else host(each.start) for each in fresh)]
         if not sum(map(len, places)):
