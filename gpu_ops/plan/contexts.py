@@ -75,6 +75,7 @@ class Instances(_OverInstances):
         preset: How many start there instead, which have the numbers from 0 on in a column.
         number: The name of that column.
         shows: The columns of ends that instances have where they end.
+        inclusive: Whether the event at whose place an instance starts is within it.
     """
 
     called: str
@@ -94,6 +95,7 @@ class Instances(_OverInstances):
     preset: int = 0
     number: str = ""
     shows: tuple[str, ...] = ()
+    inclusive: bool = True
 
     def __post_init__(self) -> None:
         if self.begins is not None and (self.outer is not None or self.keys):

@@ -157,6 +157,26 @@ def test_instances_go_on_behind_a_checkpoint(tmp_path: Path) -> None:
         assert _click(each, "x", 3) == [[{"id": 1, "s": 5}]]
 
 
+@pytest.mark.parametrize("device", ["cpu", "array"])
+def test_patterns_start_and_end_instances(device: str) -> None:
+    """From a logout behind a login of the user on; the logout itself is within only if the text says so."""
+    context = (
+        "create context C initiated by pattern [every a=Login -> b=Logout(user = a.user)]%s "
+        "terminated by pattern [Login(user = b.user, n = 0)];"
+    )
+    statement = "context C select context.a.n as n, context.b.user as who, user from Logout;"
+    plain, inclusive = (_runtime(context % word + statement, device) for word in ("", "@Inclusive"))
+    for each in (plain, inclusive):
+        each.send("Login", {"user": "a", "n": 7})
+    row = {"n": 7, "who": "a", "user": "a"}
+    assert _new(plain.send("Logout", {"user": "a"})) == []
+    assert _new(inclusive.send("Logout", {"user": "a"})) == [[row]]
+    for each in (plain, inclusive):
+        assert _new(each.send("Logout", {"user": "b"})) == [[{**row, "user": "b"}]]
+        each.send("Login", {"user": "a", "n": 0})
+        assert _new(each.send("Logout", {"user": "b"})) == []
+
+
 def test_over_data_at_rest() -> None:
     """The same over tables: 2 s from each login."""
     clicks = pa.table({"seq": [1, 3, 5], "at": [0, 1_500, 9_000], "user": ["a", "b", "c"], "v": [1, 2, 4]})
@@ -172,7 +192,14 @@ def test_over_data_at_rest() -> None:
 @pytest.mark.parametrize(
     ("text", "construct"),
     [
-        ("create context C initiated by pattern [every Login] terminated after 1 sec", "contexts by patterns"),
+        (
+            "create context C start pattern [a=Login -> b=Logout] end after 1 sec",
+            "patterns that start one instance at a time, or one within another",
+        ),
+        (
+            "create context C start Login end pattern [Logout -> Logout]",
+            "ends of instances by patterns of several events",
+        ),
         ("create context C coalesce by hash_code(user) from Click granularity 4", "contexts by hash"),
         (_SESSIONS + "context Session select v from Click limit 1", "limits within contexts"),
         (_SESSIONS + "context Session select v from Click output every 2 events", "output rates within contexts"),

@@ -21,6 +21,8 @@ from gpu_ops.epl.binding.scope import BoundStream, StreamScope
 from gpu_ops.epl.patterns import EventFilter
 from gpu_ops.epl.placed_error import failure_at, unsupported
 from gpu_ops.epl.planning.arguments import clock_span
+from gpu_ops.epl.planning.context_patterns import is_inclusive, matches_of, single_event, with_tags
+from gpu_ops.epl.planning.events import event_of
 from gpu_ops.epl.planning.joins import conjuncts
 from gpu_ops.epl.planning.known_contexts import ContextLevel, Entering, KnownContext, Path
 from gpu_ops.epl.planning.planned import Ledger, known_type
@@ -111,7 +113,7 @@ class _LevelPlanner:
             node,
             Feed(node.schema, (), TICK) if self._ledger.asks else node,
             tuple(dict.fromkeys(self._reads)),
-            (*levels, ContextLevel(self._called, self._keys, self._entering)),
+            (*levels, ContextLevel(self._called, self._keys, self._entering, bool(node.preset))),
             self._properties | named,
             ending,
         )
@@ -144,29 +146,43 @@ class _LevelPlanner:
         names = [name for name in schema.names if name not in {ENDED, self._number[0]}] if carries else []
         return self._outer.within(node, type_name, names, self._points, self._number[0])
 
-    def _of_event(self, stream: BoundStream, alias: str, *, ending: bool = False) -> dict[str, nw.Expr]:
-        """The properties of an event that starts or ends an instance, as its columns; statements see them."""
+    def _of_event(
+        self, stream: BoundStream, alias: str, *, ending: bool = False, around: str = ""
+    ) -> dict[str, nw.Expr]:
+        """The properties of an event that starts or ends an instance, as its columns; statements see them.
+
+        Args:
+            stream: The event's stream.
+            alias: What it is called.
+            ending: Whether it ends one.
+            around: What the match is called that it is the only event of.
+        """
         word = "ended by" if ending else "of"
         columns = {name: f"@{self._called} {word} {alias} {name}" for name in stream.schema.names}
         if not alias and not ending:
             return {}
+        known = replace(stream, alias=alias, columns=columns)
         if alias:
-            event = nw.struct(*(nw.col(column).alias(name) for name, column in columns.items()))
-            dtype = pa.struct(list(stream.schema))
-            if ending:
-                self._ending += columns.values()
-            self._property(alias, bound=Bound(event, dtype, alias))
-            for name, column in columns.items():
-                self._property(alias, name, bound=Bound(nw.col(column), stream.schema.field(name).type, name))
-        self._streams.append(replace(stream, alias=alias, columns=columns))
+            self._ending += columns.values() if ending else ()
+            self._of_columns(known, (around, alias) if around else (alias,))
+        if around and alias:
+            event = event_of(known)
+            dtype = pa.struct([pa.field(alias, event.type)])
+            self._property(around, bound=Bound(nw.struct(event.value.alias(alias)), dtype, around))
+        self._streams.append(replace(known, alias=f"{around}.{alias}") if around else known)
         return {column: nw.col(name) for name, column in columns.items()}
 
-    def _with_alias(self, condition: s.Condition | None) -> tuple[s.ContextCondition, EventFilter]:
-        """A condition that is an event."""
+    def _with_alias(self, condition: s.Condition | None) -> tuple[s.ContextCondition, EventFilter, str]:
+        """(a condition that is an event, the event, what the match of a pattern is called that has no other)."""
         if isinstance(condition, s.ContextCondition):
             if isinstance(condition.source, EventFilter):
-                return condition, condition.source
-            raise unsupported(condition.source, "contexts by patterns")
+                return condition, condition.source, ""
+            found = single_event(condition.source)
+            if found is None:
+                raise unsupported(condition.source, "ends of instances by patterns of several events")
+            source, tag = found
+            around = condition.alias if tag else ""
+            return replace(condition, source=source, alias=tag or condition.alias), source, around
         raise unsupported(self._kind if condition is None else condition, "contexts whose keys wait for the clock")
 
     # Kinds
@@ -196,12 +212,12 @@ class _LevelPlanner:
             starts.append(extended(node, made))
         own = [*self._keys]
         if kind.initiated is not None:
-            start, source = self._with_alias(kind.initiated)
+            start, source, around_it = self._with_alias(kind.initiated)
             if source.type_name not in self._entering:
                 raise failure_at(source, f"{source.type_name!r} has no key here.", "Partition by a key of it too.")
             stream, node = self._arrivals(source, start.alias)
             entered = self._entering[source.type_name](node)
-            columns = self._of_event(stream, start.alias)
+            columns = self._of_event(stream, start.alias, around=around_it)
             starts = [extended(entered, [value.alias(name) for name, value in columns.items()])]
             own += columns
         elif len(sources) == 1 and sources[0][0].alias:
@@ -268,7 +284,10 @@ class _LevelPlanner:
                 raise unsupported(condition, "starts by the clock within another context, or with distinct keys")
             self._options["begins"] = self._timing(condition)
             return
-        start, source = self._with_alias(condition)
+        if isinstance(condition.source, q.PatternSource):
+            self._started_by_pattern(condition, condition.source, distinct)
+            return
+        start, source, _ = self._with_alias(condition)
         stream, node = self._arrivals(source, start.alias)
         columns = self._of_event(stream, start.alias)
         made = [value.alias(name) for name, value in columns.items()]
@@ -279,6 +298,42 @@ class _LevelPlanner:
         self._options["starts"] = selected(
             whole, [name for name in whole.schema.names if name not in stream.schema.names]
         )
+
+    def _started_by_pattern(
+        self, condition: s.ContextCondition, source: q.PatternSource, distinct: Sequence[e.Expression]
+    ) -> None:
+        """What completes a pattern starts an instance; it is within it only if the condition says so."""
+        if distinct:
+            raise unsupported(condition, "distinct keys of patterns")
+        one_by_one = isinstance(self._kind, s.StartEndContext)
+        around = self._outer is not None and not all(level.preset for level in self._outer.levels)
+        node, tags, reads = matches_of(source, self._ledger, remembers=not one_by_one and not around)
+        if any(
+            name in level.entering for level in (() if self._outer is None else self._outer.levels) for name in reads
+        ):
+            raise unsupported(source, "patterns over the events that have keys of the context around")
+        self._reads += reads
+        named = f"@{self._called} of {condition.alias} "
+        path = (condition.alias,) if condition.alias else ()
+        whole = []
+        for tag, dtype in tags.items():
+            schema = pa.schema(list(dtype))
+            columns = {name: f"{named}{tag} {name}" for name in schema.names}
+            known = BoundStream(".".join((*path, tag)), "", schema, columns)
+            self._streams.append(known)
+            self._of_columns(known, (*path, tag))
+            whole.append(event_of(known).value.alias(tag))
+        if path and whole:
+            types = pa.struct([pa.field(tag, dtype) for tag, dtype in tags.items()])
+            self._property(*path, bound=Bound(nw.struct(*whole), types, condition.alias))
+        starts = self._within(with_tags(node, tags, named), "", carries=True)
+        self._options |= {"starts": starts, "inclusive": is_inclusive(condition)}
+
+    def _of_columns(self, stream: BoundStream, path: Path) -> None:
+        """Have statements see an event and its properties."""
+        self._property(*path, bound=event_of(stream))
+        for name in stream.schema.names:
+            self._property(*path, name, bound=stream.bound(name))
 
     def _ended(self, condition: s.Condition | None) -> None:
         """What ends one."""
@@ -292,7 +347,7 @@ class _LevelPlanner:
                 )
             self._options["lasts"] = timing
             return
-        end, source = self._with_alias(condition)
+        end, source, around = self._with_alias(condition)
         schema = known_type(source, self._ledger)
         self._reads.append(source.type_name)
         stream = BoundStream(end.alias, source.type_name, schema)
@@ -303,7 +358,7 @@ class _LevelPlanner:
         elif self._keys:
             raise failure_at(source, f"{source.type_name!r} has no key here.", "Partition by a key of it too.")
         started = list(self._streams)
-        columns = self._of_event(stream, end.alias, ending=True)
+        columns = self._of_event(stream, end.alias, ending=True, around=around)
         made = [value.alias(name) for name, value in columns.items()]
         node = extended(node, made)
         scope = _EndScope(self._streams[-1], started)
@@ -350,9 +405,12 @@ class _EndScope(StreamScope):
 
     def property(self, node: e.Name | e.Member) -> Bound | None:
         """A property of the one or of the other."""
-        if isinstance(node, e.Member) and isinstance(node.of, e.Name) and node.of.name in self._started:
-            self.reads.add("start")
-            return StreamScope([self._started[node.of.name]]).property(node)
+        if isinstance(node, e.Member) and isinstance(node.of, e.Name | e.Member):
+            started = self._started.get(str(node.of))
+            if started is not None:
+                self.reads.add("start")
+                alone = StreamScope([replace(started, alias="started")])
+                return alone.property(replace(node, of=e.Name("started", place=node.place)))
         return super().property(node)
 
     def pair(self, node: e.Expression) -> tuple[str, str] | None:

@@ -34,11 +34,13 @@ class ContextLevel:
         called: Its name.
         keys: The columns by which an event belongs to an instance, if there are any.
         entering: How events of each type come to have these; events of other types are in all instances.
+        preset: Whether all instances start where the context begins, and none ends.
     """
 
     called: str
     keys: tuple[str, ...] = ()
     entering: Mapping[str, Entering] = field(default_factory=dict)
+    preset: bool = False
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from gpu_ops.core.state_tables import Field, StateTable, Tables, counter
 from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK, TIME_TYPE
-from gpu_ops.core.turns import CLOCK, ENDED, INSTANCE
+from gpu_ops.core.turns import CLOCK, ENDED, INSTANCE, STEP
 from gpu_ops.devices import Device
 from gpu_ops.operators.checked import holds
 from gpu_ops.operators.contexts.alive import AliveInstances
@@ -140,7 +140,9 @@ class InstancesOperator(OnTicks, nodes=(Instances,)):
                 parts.append(self._made(kernels.take(moves.place, at), kernels.take(moves.clock, at), None))
         if starts is not None and len(starts):
             clock = columns.values(starts.frame, CLOCK)[0]
-            parts.append(self._made(starts.start, clock, starts.frame))
+            # The moment behind an event comes before the next event.
+            place = starts.start if node.inclusive else starts.start + STEP // 2
+            parts.append(self._made(place, clock, starts.frame))
         if len(parts) <= 1:
             return parts[0] if parts else None
         place, due = (np.concatenate([getattr(each, name) for each in parts]) for name in ("place", "due"))

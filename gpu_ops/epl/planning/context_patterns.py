@@ -1,0 +1,99 @@
+"""Patterns that start and end the instances of contexts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import narwhals as nw
+import pyarrow as pa
+
+from gpu_ops.core.turns import CLOCK, PLACE
+from gpu_ops.epl import patterns as p
+from gpu_ops.epl import queries as q
+from gpu_ops.epl import statements as s
+from gpu_ops.epl.placed_error import unsupported
+from gpu_ops.epl.planning.known_contexts import ContextNames
+from gpu_ops.epl.planning.parts import parts
+from gpu_ops.epl.planning.patterns import PatternPlanner
+from gpu_ops.epl.planning.planned import Ledger
+from gpu_ops.epl.planning.subqueries import Subqueries
+from gpu_ops.epl.planning.variables import VariableColumns
+from gpu_ops.plan.nodes import Node, Project
+
+
+def single_event(source: p.EventFilter | q.PatternSource) -> tuple[p.EventFilter, str] | None:
+    """(the event that a condition is about, its tag), if it is about one event alone; None for other patterns."""
+    if isinstance(source, p.EventFilter):
+        return source, ""
+    term = source.pattern
+    if isinstance(term, p.PatternEvery) and term.distinct is None:
+        term = term.pattern
+    if isinstance(term, p.PatternEvents) and not term.annotations and not source.annotations:
+        return term.events, term.tag
+    return None
+
+
+def is_inclusive(condition: s.ContextCondition) -> bool:
+    """Whether what completes a pattern is within the instance that it starts.
+
+    Raises:
+        PlacedError: There is another annotation.
+    """
+    for each in condition.annotations:
+        if each.name.lower() != "inclusive":
+            raise unsupported(each, f"@{each.name} of a context's condition")
+    return bool(condition.annotations)
+
+
+def matches_of(
+    source: q.PatternSource, ledger: Ledger, *, remembers: bool
+) -> tuple[Node, dict[str, pa.DataType], list[str]]:
+    """Where a pattern that starts instances matches.
+
+    A pattern is started anew where it has matched and none of its parts goes on by itself.
+
+    Args:
+        source: The pattern.
+        ledger: What it is planned over.
+        remembers: Whether it may match by what came before the instance around, or the last one, had ended.
+
+    Returns:
+        (points with the tags as records, the types of these, the types of events that it reads).
+
+    Raises:
+        PlacedError: The pattern cannot be planned, or gpu_ops does not start instances by it.
+    """
+    terms = [part for part in parts(source.pattern) if isinstance(part, p.PatternTerm)]
+    if not remembers and any(
+        not isinstance(each, p.PatternEvents | p.PatternEvery | p.PatternLogical) for each in terms
+    ):
+        raise unsupported(source, "patterns that start one instance at a time, or one within another")
+    if not remembers and any(isinstance(each, p.PatternLogical) and each.operator == "and" for each in terms):
+        raise unsupported(source, "patterns that start one instance at a time, or one within another")
+    if not any(isinstance(each, p.PatternEvery) for each in terms):
+        source = replace(source, pattern=p.PatternEvery(source.pattern, place=source.place))
+    outside = ContextNames(None, None)
+    planner = PatternPlanner(ledger, Subqueries(ledger, outside), VariableColumns(ledger.variables, ()))
+    node = planner.plan(source)
+    tags = {each.name: each.type for each in node.schema if each.name not in {CLOCK, PLACE}}
+    for name, dtype in tags.items():
+        if not pa.types.is_struct(dtype):
+            raise unsupported(source, f"contexts by the tag {name}, which is a list of events")
+    return node, tags, planner.reads
+
+
+def with_tags(node: Node, tags: dict[str, pa.DataType], named: str) -> Node:
+    """Matches with a column for each property of each tag, whose names begin in one way."""
+    columns = [
+        nw.col(tag).struct.field(each.name).alias(f"{named}{tag} {each.name}")
+        for tag, dtype in tags.items()
+        for each in dtype
+    ]
+    return Project(node, (*columns, nw.col(CLOCK), nw.col(PLACE)), keep=False)
+
+
+def _forgets(term: p.PatternTerm) -> bool:
+    """Whether a part of a pattern matches by one event alone."""
+    if isinstance(term, p.PatternLogical):
+        return term.operator == "or"
+    return isinstance(term, p.PatternEvents) or (isinstance(term, p.PatternEvery) and term.distinct is None)
