@@ -61,6 +61,8 @@ class Deliveries(Node):
         content: Whether it gives the content where it is asked for.
         marks: Whether it says how many rows each turn moved.
         posts: Places at which the window posts without rows, if it does. If all rows are one group, it has a row then.
+        waiting: The rows that are the content, with the columns of the others, where these are not those in the window:
+            rows that wait for their batch. Aggregates are of the rows in the window nevertheless.
         momentary: Whether rows are there for their own moment only, so that aggregates begin anew with each.
         drops: Columns that it does not hand on, as nobody reads them.
         snapshot: When the whole content is output, as new rows; then there are no other new and old rows.
@@ -81,6 +83,7 @@ class Deliveries(Node):
     touched: bool = False
     passes: str | None = None
     posts: Node | None = None
+    waiting: Node | None = None
     momentary: bool = False
     drops: frozenset[str] = frozenset()
 
@@ -100,11 +103,12 @@ class Deliveries(Node):
 
     @property
     def inputs(self) -> tuple[Node, ...]:
-        return (self.rows, self.ticks) if self.posts is None else (self.rows, self.ticks, self.posts)
+        return (self.rows, self.ticks, *(each for each in (self.posts, self.waiting) if each is not None))
 
     def over(self, *inputs: Node) -> Node:
-        rows, ticks, *posts = inputs
-        return replace(self, rows=rows, ticks=ticks, posts=posts[0] if posts else None)
+        rows, ticks, *more = inputs
+        posts = more.pop(0) if self.posts is not None else None
+        return replace(self, rows=rows, ticks=ticks, posts=posts, waiting=more[0] if more else None)
 
     @cached_property
     def keys(self) -> tuple[str, ...]:
@@ -132,7 +136,8 @@ class Deliveries(Node):
     def when_asked(self) -> bool:
         """Whether it gives no more than the content of groups where it is asked for, of the rows then in the window."""
         lives = {each.life for each in self.aggregates}
-        return self.per == "group" and not (self.new or self.old or self.marks or self.snapshot) and lives <= {"alive"}
+        others = self.new or self.old or self.marks or self.snapshot or self.waiting
+        return self.per == "group" and not others and lives <= {"alive"}
 
     @property
     def droppable(self) -> tuple[str, ...]:
@@ -198,7 +203,8 @@ class Deliveries(Node):
         read = {PLACE, IS_NEW, IS_OLD, self.passes, *self._grouped, *({CLOCK, DUE, *self.shown} - drops)}
         read |= {DUE} if self.snapshot is not None else set()
         names = tuple(name for name in self.rows.schema.names if name in read)
-        return [names, *(tuple(each.schema.names) for each in self.inputs[1:])]
+        rest = [tuple(each.schema.names) for each in (self.ticks, self.posts) if each is not None]
+        return [names, *rest, *([names] if self.waiting is not None else [])]
 
     def lighter(self, wanted: Collection[str]) -> Node:
         made = replace(self, drops=frozenset(self.droppable) - {*wanted})
@@ -207,7 +213,9 @@ class Deliveries(Node):
             own = [nw.lit(NEW, nw.Int8()).alias(ROW), nw.lit(0, nw.Int64()).alias(ORDER)]
             return Project(rows, (*kept, *own), keep=False)
         read = {*made.needs(tuple(wanted))[0]}
-        return replace(made, rows=selected(self.rows, [name for name in self.rows.schema.names if name in read]))
+        names = [name for name in self.rows.schema.names if name in read]
+        waiting = None if self.waiting is None else selected(self.waiting, names)
+        return replace(made, rows=selected(self.rows, names), waiting=waiting)
 
     @property
     def _gives_arrivals(self) -> bool:

@@ -241,7 +241,10 @@ class _QueryPlanner:
         is_iterable = self._ledger.asks and (windowed or by_group) and not momentary
         rows = windows.memberships if looking is None else looking.rows(windows.memberships)
         rows = extended(_where(rows, where), read)
-        gives_new, gives_content, ticks = self._instances.delivers(kind, content=is_iterable and not windows.in_batches)
+        gives_new, gives_content, ticks = self._instances.delivers(kind, content=is_iterable)
+        waiting = None
+        if windows.in_batches and looking is not None:
+            waiting = extended(_where(looking.waiting(windows.content), where), read)
         delivered = Deliveries(
             rows,
             ticks,
@@ -256,20 +259,10 @@ class _QueryPlanner:
             touched=touched,
             passes=passes,
             posts=windows.posts,
+            waiting=waiting if gives_content else None,
             momentary=momentary,
         )
         node: Node = delivered
-        if windows.in_batches and looking is not None and self._ledger.asks:
-            content = replace(
-                delivered,
-                rows=extended(_where(looking.waiting(windows.content), where), read),
-                new=False,
-                old=False,
-                content=True,
-                snapshot=None,
-                posts=None,
-            )
-            node = Union((node, Filter(content, nw.col(ROW) == HELD)))
         for matches in self._content if not by_group else ():
             some = extended(_where(matches, where), read)
             content = replace(delivered, rows=some, new=False, old=False, content=True, marks=False, snapshot=None)
@@ -285,10 +278,7 @@ class _QueryPlanner:
             points = extended(_where(self._arrived, where), read)
             node = rate.over(node, points, self._ledger.ticks, levels[0])
         node = aggregates.nested.over(node, _where(rows, None if passes is None else nw.col(passes)), levels)
-        held = rows
-        if windows.in_batches and looking is not None and self._context.key:
-            held = extended(_where(looking.waiting(windows.content), where), read)
-        node = self._instances.of_rows(node, held, made, kind, is_iterable=is_iterable)
+        node = self._instances.of_rows(node, rows, made, kind, is_iterable=is_iterable)
         node = self._looked(node, looking, by_group=by_group)
         node = self._with_variables(node if limited else asked.over(node), windowed=windowed, limited=limited)
         by = tuple(names) if kind in {"row per group", "aggregated and grouped"} else ()

@@ -74,7 +74,8 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
         self._times = None if node.snapshot is None else FiringTimes(node.snapshot, device)
         asked = node.content or self._times is not None
         self._at_once = at_once and node.when_asked
-        self._held = WindowContent(schema, device) if self._at_once or (asked and node.per == "row") else None
+        keeps = self._at_once or node.waiting is not None or (asked and node.per == "row")
+        self._held = WindowContent(schema, device) if keeps else None
         self._since = HeldChanges(schema, device) if node.at_outputs else None
         self._clock, self._done = MIN_TIME, MIN_TIME
         others = node.aggregates or node.marks or node.snapshot or node.posts or DUE in node.schema.names
@@ -82,7 +83,7 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
 
     def opens(self, at: int) -> bool:
         """It takes open rows, and whole ticks."""
-        return at == 0
+        return at == 0 or (self._node.waiting is not None and at == len(self.inputs) - 1)
 
     def with_open(self) -> Operator | None:
         """Itself: it takes each row's enter and leave as they come."""
@@ -103,7 +104,8 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
         pieces = [fed] if not self._one_by_one else [StepInput(fed.events, fed.opened), StepInput(closed=fed.closed)]
         every = [changes_of(each, cti, device) for each in pieces]
         changes = every[0]
-        posts = concat(given[2].events, device) if len(given) > 2 else None
+        posts = concat(given[2].events, device) if self._node.posts is not None else None
+        waiting = None if self._node.waiting is None else changes_of(given[-1], cti, device)
         made: list[Events] = []
         begin = self._done
         outputs = self._outputs(None if changes is None else self._passing(changes), ticks)
@@ -111,6 +113,9 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
         for ask in [*sorted([*self._asked(ticks), *by_output]), None]:
             limit = cti if ask is None else ask.limit
             part = changes if ask is None and begin == self._done else between(changes, begin, limit)
+            if waiting is not None and self._held is not None:
+                waits = between(waiting, begin, limit)
+                self._held.step(self._passing(waits if waits is not None else waiting))
             if self._one_by_one:
                 made += self._single_rows([between(each, begin, limit) for each in every], clocks, ask)
             elif self._since is None:
@@ -206,7 +211,7 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
         whole = no_changes(self._node.rows.schema, self._device) if changes is None else changes
         changes = self._passing(whole)
         until = _until(limit) if ask is None else ask.until
-        if self._held is not None:
+        if self._held is not None and node.waiting is None:
             self._held.step(changes)
         if self._at_once:
             return [] if ask is None else self._asked_once(clocks, limit, ask)
@@ -233,7 +238,7 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
         for each in pieces:
             if each is not None:
                 changes = self._passing(each)
-                if self._held is not None:
+                if self._held is not None and self._node.waiting is None:
                     self._held.step(changes)
                 come, go = self._delivered(changes)
                 made += [self._finished(some, clocks, changes, go) for some in self._by_row(changes, come, go)]
@@ -424,6 +429,8 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
         made = []
         if ask.kind == NEW and node.snapshot is not None and node.snapshot.posts_empty:
             made.append(self._nothing_at(columns.array(np.full(1, ask.place, np.int64))))
+        if self._held is not None and node.per == "group":
+            return [*made, *self._groups_of(self._held.rows(), ask)]
         if self._held is not None:
             frame = self._held.rows()
             count = columns.rows(frame)
@@ -435,6 +442,24 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
             return made
         where = columns.array(np.full(1, ask.until - 1, np.int64))
         return [*made, *self._groups_at(ask.kind, where, np.full_like(where, ask.place))]
+
+    def _groups_of(self, frame: Any, ask: _Ask) -> Iterator[Events]:
+        """A row at an ask for each group of some rows, with the values of the rows in the window."""
+        columns, kernels = self._device.columns, self._device.kernels
+        for level in self._levels.each:
+            some = frame
+            if level.keys:
+                codes, _, _ = columns.key_codes(frame, level.keys)
+                order = np.argsort(codes, kind="stable")
+                begins = kernels.keep(run_starts(kernels.take(codes, order)))
+                some = columns.take(frame, kernels.take(order, begins))
+            elif len(self._levels.each) == 1:
+                some = self._levels.none(1)
+            else:
+                some = columns.cut(frame, 0, min(columns.rows(frame), 1))
+            where = columns.array(np.full(columns.rows(some), ask.until - 1, np.int64))
+            number = np.arange(len(where), like=where) + level.number * _LEVEL
+            yield self._rows(ask.kind, np.full_like(where, ask.place), self._levels.rows(level, some, where), number)
 
     # What goes out
 
