@@ -14,7 +14,7 @@ from gpu_ops.plan import advance, data_windows, fills, joins, lifetimes, nodes, 
 from gpu_ops.plan.nodes import KeyBy, Node
 
 FAMILIES = {nodes.Unary, nodes.Expressions, joins.Binary}
-"""What several nodes have in common, and is none itself."""
+"""What several nodes have in common, and is none itself; as are classes whose names begin with an underscore."""
 
 
 def every(kind: type[Node]) -> Iterator[type[Node]]:
@@ -26,9 +26,8 @@ def every(kind: type[Node]) -> Iterator[type[Node]]:
 
 def test_each_node_comes_in_or_has_an_operator() -> None:
     assert all((advance, data_windows, fills, joins, lifetimes, nodes, unnest, windows))  # they declare the nodes
-    lacking = [
-        each for each in set(every(Node)) - FAMILIES if not each.comes_in and registered(object.__new__(each)) is None
-    ]
+    some = [each for each in set(every(Node)) - FAMILIES if not each.__name__.startswith("_")]
+    lacking = [each for each in some if not each.comes_in and registered(object.__new__(each)) is None]
     assert lacking == [nodes.SparkSource]  # Spark alone runs it
 
 
