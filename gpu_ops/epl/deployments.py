@@ -419,7 +419,7 @@ class Deployments:
     def active_filters(self) -> int:
         """How many filters over events are active."""
         together = sum(len(each) * each.plan.filters for each in self.groups.values())
-        return together + sum(each.plan.filters for each in self.alone.values())
+        return together + sum(each.active_filters for each in self.alone.values())
 
     def tell(self, statement: RunningStatement, state: str) -> None:
         """Tell those who listen to states of a statement."""

@@ -495,6 +495,11 @@ class RunningStatement:
         """What runs, each node after those that it reads."""
         return [] if self._running is None else self._running.walk()
 
+    @property
+    def active_filters(self) -> int:
+        """How many filters are active: one for each stream, and one for each atom of a pattern that waits."""
+        return self.plan.filters + sum(node.own.active_atoms for node in self.nodes if node.own is not None)
+
     def step(
         self,
         arrived: Mapping[Feed, PlacedRows],

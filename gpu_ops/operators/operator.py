@@ -164,6 +164,11 @@ class Operator(Declaration, family=True):
     def waiting(self) -> int:
         """How many of these events wait for a CTI to pass their start."""
 
+    @property
+    def active_atoms(self) -> int:
+        """How many atoms of patterns wait in it for an event (Esper: how many filters are active)."""
+        return 0
+
     @abstractmethod
     def tables(self) -> dict[str, pa.Table]:
         """What it remembers from one step to the next."""

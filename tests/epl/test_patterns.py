@@ -147,6 +147,17 @@ def test_matches_are_events_of_another_stream() -> None:
     assert statement.deliveries()["total"].to_pylist() == [5, 10, 6]
 
 
+def test_active_filters_are_the_atoms_that_wait() -> None:
+    runtime = epl.Runtime(TYPES)
+    runtime.deploy("select * from pattern [every a=A -> b=A(id = a.id)]")
+    found = [runtime.active_filters()]
+    for name in "xxy":
+        runtime.send("A", {"id": name, "v": 1})
+        found.append(runtime.active_filters())
+    # The second x ends what waited for it, and another one waits.
+    assert found == [1, 2, 2, 3]
+
+
 def test_many_events_at_once_and_one_by_one() -> None:
     """The tables grow, and what is not needed any more is dropped."""
     text = "select a.v, b.v as w from pattern [every a=A -> (b=B(id=a.id, v>a.v) where timer:within(3 sec))]"

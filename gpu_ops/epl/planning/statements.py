@@ -613,7 +613,7 @@ class _QueryPlanner:
         inserts: tuple[int, ...] = ()
         if query.insert is not None:
             inserts = {"": (NEW,), "istream": (NEW,), "rstream": (OLD,), "irstream": (NEW, OLD)}[query.insert.selector]
-        listens = len(streams) + self._subqueries.count
+        listens = sum(isinstance(term.source, EventFilter) for term in query.streams) + self._subqueries.count
         return PlannedStatement(lean(node), shown, reads, shows, inserts, streams=listens)
 
     def _limit(self) -> tuple[int | None, int]:
