@@ -101,7 +101,9 @@ class Totals:
     def columns(self, count: int, device: Device) -> dict[str, pa.Array]:
         """The sums of the first groups, by names."""
         return {
-            stored(name[0], (*name[1:], str(at))): to_arrow(device.columns.host(values[:count]), pa.int64())
+            stored(name[0], (*name[1:], str(at))): to_arrow(
+                device.columns.host(grown(values, count)[:count]), pa.int64()
+            )
             for name, arrays in self.limbs.items()
             for at, values in enumerate(arrays)
         }

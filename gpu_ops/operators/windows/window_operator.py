@@ -23,7 +23,7 @@ from gpu_ops.operators.operator import BatchInput, StepInput, of_whole_groups
 from gpu_ops.operators.state.fields import AFTER, BEFORE
 from gpu_ops.operators.state.incremental import IncrementalOperator
 from gpu_ops.operators.state.row_runs import RowRuns
-from gpu_ops.operators.state.rows import AxisRows, Oldest, shown_time
+from gpu_ops.operators.state.rows import AxisRows, Oldest, grown, shown_time
 from gpu_ops.operators.windows import grids
 from gpu_ops.operators.windows.windows import check_open, window_aggregate
 from gpu_ops.plan.windows import WindowAggregate
@@ -148,7 +148,8 @@ class WindowOperator(IncrementalOperator, family=True):
         return shown_time(places) if self._node.window.grid is None else to_arrow(places, pa.int64())
 
     def _group_columns(self, count: int) -> dict[str, Any]:
-        return {"last": self._shown(self._device.columns.host(self._last[:count]).copy())}
+        # Groups that were only asked for have a number, and no row yet.
+        return {"last": self._shown(self._device.columns.host(grown(self._last, count)[:count]).copy())}
 
     def _last_declared(self, done: int) -> dict[str, Field]:
         """The column of last boundaries; a group in which nothing has begun has 0."""
