@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpu_ops.epl.runtime import Runtime
 from tests.support.epl_interpreter import Interpreter
 from tests.support.epl_on_runtime import RuntimeEngine
 from tests.support.epl_recorded import same
@@ -38,3 +41,13 @@ def test_as_the_interpreter(text: str, window: str, steps: tuple[Step, ...], dev
             done(step, engine)
         found, wanted = (list(engine.rows(NAME) or []) for engine in engines)
         assert same(found, wanted, in_any_order=True)
+
+
+def test_groups_that_only_wait_are_kept(tmp_path: Path) -> None:
+    runtime = Runtime({"T": {"k": "string", "v": "int"}})
+    runtime.deploy("@name('s') select k, sum(v) as s from T#length_batch(3) group by k")
+    runtime.send("T", [{"k": "a", "v": 1}, {"k": "b", "v": 2}])
+    waiting = [{"k": "a", "s": None}, {"k": "b", "s": None}]
+    assert runtime.rows("s").to_pylist() == waiting
+    runtime.checkpoint(tmp_path / "kept")
+    assert Runtime.restore(tmp_path / "kept").rows("s").to_pylist() == waiting
