@@ -294,9 +294,9 @@ def test_what_comes_and_goes_and_what_is_inserted() -> None:
     vector["expected"] = [
         {"after_step": 0, "statement": "s", "new": [{"v": 1}], "old": None},
         {"after_step": 2, "statement": "s", "new": [{"v": 2}], "old": None},
-        {"after_step": 2, "statement": "t", "new": [{"v": 2}], "old": None},
+        {"after_step": 2, "statement": "t", "new": [{"w": 2}], "old": None},
         {"after_step": 3, "statement": "s", "new": [{"v": 3}], "old": None},
-        {"after_step": 3, "statement": "t", "new": [{"v": 3}], "old": [{"v": 2}]},
+        {"after_step": 3, "statement": "t", "new": [{"w": 3}], "old": [{"w": 2}]},
         {"after_step": 3, "statement": "u", "new": [{"w": 2}], "old": None},
         {"after_step": 5, "statement": "s", "new": [{"v": 4}], "old": None},
         *({"after_step": step, "active_filters": count} for step, count in enumerate(counts)),
