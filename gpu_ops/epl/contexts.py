@@ -13,6 +13,7 @@ from gpu_ops.core.turns import ENDED, INSTANCE
 from gpu_ops.devices import Device
 from gpu_ops.epl.planning.known_contexts import KnownContext
 from gpu_ops.epl.running import PlacedRows, TickRows, leaves_of, stepped_node
+from gpu_ops.operators.contexts.instances import InstancesOperator
 from gpu_ops.operators.runtime.steps import RunningNode, running
 from gpu_ops.plan.nodes import Feed, Node
 
@@ -45,6 +46,21 @@ class RunningContext:
     def nodes(self) -> list[RunningNode]:
         """What runs, each node after those that it reads."""
         return [] if self._running is None else self._running.walk()
+
+    @property
+    def active_filters(self) -> int:
+        """How many filters of its own are active: those that start instances, and one for each that an event may end.
+
+        An inner context has its own in each instance around.
+        """
+        nodes = [each.own for each in self.nodes]
+        found, around = sum(each.active_atoms for each in nodes if each is not None), 1
+        instances = [each for each in nodes if isinstance(each, InstancesOperator)]
+        for level, own in zip(self.known.levels, instances, strict=True):
+            found += level.listens * (around - own.instances if level.one_by_one else around)
+            found += own.instances if own.ends_by_events else 0
+            around = own.instances
+        return found
 
     def begin(self) -> None:
         """Begin, if it has not."""

@@ -419,7 +419,11 @@ class Deployments:
     def active_filters(self) -> int:
         """How many filters over events are active."""
         together = sum(len(each) * each.plan.filters for each in self.groups.values())
-        return together + sum(each.active_filters for each in self.alone.values())
+        own = sum(each.active_filters for each in self.contexts.values() if each.is_on)
+        for each in self.alone.values():
+            context = each.plan.context
+            own += each.active_filters * (1 if context is None else len(self.contexts[context.name].table()))
+        return together + own
 
     def tell(self, statement: RunningStatement, state: str) -> None:
         """Tell those who listen to states of a statement."""

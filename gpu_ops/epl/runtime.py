@@ -88,7 +88,8 @@ class Runtime(ServiceCalls):
         """How many filters over events are active: one for each stream that a statement listens to.
 
         The streams are those of from clauses, of the statement and of its sub-queries, whether they have a condition
-        or not (Esper: the entries of the filter service, of which it counts each that a statement has made).
+        or not (Esper: the entries of the filter service, of which it counts each that a statement has made). A
+        statement in a context has its own for each instance, and a context those that start and end instances.
 
         Examples:
             >>> from gpu_ops import epl

@@ -210,3 +210,36 @@ def test_what_there_is_not_is_refused_by_name(text: str, construct: str) -> None
     with pytest.raises(TextError) as caught:
         _runtime(text)
     assert caught.value.construct == construct
+
+
+def test_a_context_has_filters_of_its_own() -> None:
+    """While no instance is there, what starts one; else what ends it. Keys have theirs at all times."""
+    runtime = epl.Runtime({name: {"k": "long"} for name in ("L", "M", "W")})
+    runtime.deploy("create context S start L as l end M(k = l.k)")
+    assert runtime.active_filters() == 0
+    runtime.deploy("@name('in S') context S select count(*) from W")
+    counts = [runtime.active_filters()]
+    for name, key in (("L", 1), ("M", 2), ("M", 1)):
+        runtime.send(name, {"k": key})
+        counts.append(runtime.active_filters())
+    #         none  there  there  none
+    assert counts == [1, 2, 2, 1]
+    runtime.undeploy("in S")
+    assert runtime.active_filters() == 0
+    runtime.deploy("create context P partition by k from W, k from M; context P select count(*) from W")
+    assert runtime.active_filters() == 2
+    runtime.send("W", [{"k": 1}, {"k": 2}])
+    assert runtime.active_filters() == 2 + 2
+
+
+def test_an_inner_context_has_filters_in_each_instance_around() -> None:
+    runtime = epl.Runtime({name: {"k": "long"} for name in ("L", "M", "W")})
+    runtime.deploy(
+        """create context N context P partition by k from W, context S start L as l end M;
+        context N select count(*) from W"""
+    )
+    assert runtime.active_filters() == 1
+    runtime.send("W", [{"k": 1}, {"k": 2}])
+    assert runtime.active_filters() == 1 + 2
+    runtime.send("L", {"k": 0})
+    assert runtime.active_filters() == 1 + 2 + 2

@@ -1,4 +1,4 @@
-"""The statements of Esper's chapter on its processing model (3.1 to 3.8), and the deliveries that its text describes.
+"""The statements of Esper's chapter on its processing model (3.1 to 3.9), and the deliveries that its text describes.
 
 By the text, listeners get the remove stream too. That is so with `irstream`, or where it is the default, as it is here;
 Esper's engine gives the insert stream alone unless a statement asks for more.
@@ -177,3 +177,34 @@ def test_3_8_events_and_time_are_those_of_all_statements_but_for_isolated_ones()
     assert len(aside.send("Withdrawal", {"account": "a", "amount": 100})) == 0
     assert runtime.rows("large").num_rows == runtime.rows("among").num_rows == 0
     assert [(each.statement, _amounts(each.new)) for each in aside.advance(5_000)] == [("apart", [500, 100])]
+
+
+def test_3_9_a_pattern_has_a_filter_for_each_event_that_waits_for_the_next_one_of_its_account() -> None:
+    """The text says w for the tag w1, and counts the filter of Wa after Wb has met it: the engine has dropped it then."""
+    runtime = epl.Runtime({"WithdrawalEvent": {"accountId": "long"}})
+    (statement,) = runtime.deploy(
+        "@name('P') select * from pattern [every w1=WithdrawalEvent -> w2=WithdrawalEvent(accountId = w1.accountId)]"
+    )
+    counts, told = [runtime.active_filters()], []
+    statement.listen(lambda new, old, _: told.append((rows_of(new), old)))
+    for account in (1, 1, 2):  # Wa, Wb, Wc
+        runtime.send("WithdrawalEvent", {"accountId": account})
+        counts.append(runtime.active_filters())
+    assert counts == [1, 2, 2, 3]
+    assert told == [([{"w1": {"accountId": 1}, "w2": {"accountId": 1}}], None)]
+
+
+def test_3_9_a_context_has_a_filter_for_each_instance_of_its_statement() -> None:
+    runtime = epl.Runtime({"LoginEvent": {"accountId": "long"}, "WithdrawalEvent": {"accountId": "long"}})
+    runtime.deploy("@name('A') create context UserSession initiated by LoginEvent as loginEvent")
+    (statement,) = runtime.deploy(
+        "@name('B') context UserSession select count(*) from WithdrawalEvent(accountId = context.loginEvent.accountId)"
+    )
+    counts, told = [runtime.active_filters()], []
+    statement.listen(lambda new, old, _: told.append(rows_of(new)))
+    for account in (1, 1, 2):  # La, Lb, Lc
+        runtime.send("LoginEvent", {"accountId": account})
+        counts.append(runtime.active_filters())
+    assert counts == [1, 2, 3, 4]
+    runtime.send("WithdrawalEvent", [{"accountId": 1}, {"accountId": 3}, {"accountId": 2}])
+    assert told == [[{"count(*)": 1}, {"count(*)": 1}], [{"count(*)": 1}]]

@@ -71,6 +71,7 @@ class _LevelPlanner:
         self._options: dict[str, Any] = {"called": called, "ticks": ledger.ticks}
         self._points: Node | None = None
         self._streams: list[BoundStream] = []
+        self._listens = 0
         if outer is not None:
             names = [name for name in outer.node.schema.names if name not in {INSTANCE, ENDED}]
             number = f"@{outer.node.called} instance"
@@ -113,7 +114,17 @@ class _LevelPlanner:
             node,
             Feed(node.schema, (), TICK) if self._ledger.asks else node,
             tuple(dict.fromkeys(self._reads)),
-            (*levels, ContextLevel(self._called, self._keys, self._entering, bool(node.preset))),
+            (
+                *levels,
+                ContextLevel(
+                    self._called,
+                    self._keys,
+                    self._entering,
+                    bool(node.preset),
+                    self._listens,
+                    isinstance(self._kind, s.StartEndContext),
+                ),
+            ),
             self._properties | named,
             ending,
         )
@@ -233,6 +244,7 @@ class _LevelPlanner:
             whole = self._within(node, type_name, carries=True)
             around = [] if self._points is None else [name for name in self._points.schema.names if name != ENDED]
             ready.append(selected(whole, list(dict.fromkeys([*around, *own, CLOCK, PLACE]))))
+        self._listens = len(ready)
         self._options["starts"] = ready[0] if len(ready) == 1 else Union(tuple(ready))
         self._options["keys"] = (*self._number, *self._keys)
         self._ended(kind.terminated)
@@ -295,6 +307,7 @@ class _LevelPlanner:
             bound = self._key(each, stream)
             made.append(bound.value.alias(f"@{self._called} distinct {at}"))
         whole = self._within(extended(node, made), source.type_name, carries=True)
+        self._listens = 1
         self._options["starts"] = selected(
             whole, [name for name in whole.schema.names if name not in stream.schema.names]
         )

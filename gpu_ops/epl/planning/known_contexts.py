@@ -35,12 +35,16 @@ class ContextLevel:
         keys: The columns by which an event belongs to an instance, if there are any.
         entering: How events of each type come to have these; events of other types are in all instances.
         preset: Whether all instances start where the context begins, and none ends.
+        listens: How many filters over events start instances; the atoms of patterns are not among them.
+        one_by_one: Whether they listen only while no instance is there.
     """
 
     called: str
     keys: tuple[str, ...] = ()
     entering: Mapping[str, Entering] = field(default_factory=dict)
     preset: bool = False
+    listens: int = 0
+    one_by_one: bool = False
 
 
 @dataclass(frozen=True)

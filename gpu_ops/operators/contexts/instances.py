@@ -434,6 +434,16 @@ class InstancesOperator(OnTicks, nodes=(Instances,)):
         return [self._ticks, *self._waiting.values(), self._alive]
 
     @property
+    def instances(self) -> int:
+        """How many instances are there."""
+        return len(self._alive)
+
+    @property
+    def ends_by_events(self) -> bool:
+        """Whether events may end them."""
+        return self._node.ends_at is not None
+
+    @property
     def waiting(self) -> int:
         """How many points wait for a CTI."""
         return sum(map(len, self.parts[:-1]))
