@@ -180,7 +180,7 @@ def test_3_8_events_and_time_are_those_of_all_statements_but_for_isolated_ones()
 
 
 def test_3_9_a_pattern_has_a_filter_for_each_event_that_waits_for_the_next_one_of_its_account() -> None:
-    """The text says w for the tag w1, and counts the filter of Wa after Wb has met it: the engine has dropped it then."""
+    """The text says w for the tag w1, and counts the filter of Wa after Wb has met it: it is gone then."""
     runtime = epl.Runtime({"WithdrawalEvent": {"accountId": "long"}})
     (statement,) = runtime.deploy(
         "@name('P') select * from pattern [every w1=WithdrawalEvent -> w2=WithdrawalEvent(accountId = w1.accountId)]"
