@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 import gpu_ops as g
 from gpu_ops import epl
@@ -18,7 +19,18 @@ from gpu_ops.errors import ColumnError, PlanError, TextError
 from tests.support.epl_interpreter import Interpreter
 from tests.support.epl_on_runtime import RuntimeEngine, rows_of
 from tests.support.epl_recorded import same
-from tests.support.epl_scripts import NAME, SCHEMA, Advance, Scenario, Send, played, same_traces, scenarios
+from tests.support.epl_scripts import (
+    NAME,
+    SCHEMA,
+    Advance,
+    Scenario,
+    Send,
+    Step,
+    played,
+    same_traces,
+    scenarios,
+    scripts,
+)
 from tests.support.examples import by_default, examples
 
 
@@ -31,6 +43,24 @@ def test_a_runtime_delivers_what_the_interpreter_delivers(device: str, scenario:
         found = played(scenario, RuntimeEngine(SCHEMA, device=device))
     except TextError:
         return
+    assert same_traces(found, played(scenario, Interpreter(SCHEMA)), scenario)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("device", ["cpu", "array"])
+@given(
+    st.sampled_from(["avg(count(*))", "sum(sum(v))", "sum(count(v))"]),
+    st.sampled_from(["", "#length(2)", "#time(2 sec)", "#unique(k)"]),
+    st.sampled_from(["", "k"]),
+    scripts(),
+)
+def test_aggregates_of_aggregates_are_those_of_the_interpreter(
+    device: str, nested: str, window: str, key: str, script: tuple[Step, ...]
+) -> None:
+    keys, grouping = (f"{key}, ", f" group by {key}") if key else ("", "")
+    text = f"@name('{NAME}') select {keys}{nested} from A{window}{grouping}"
+    scenario = Scenario(text, script, in_any_order=True)
+    found = played(scenario, RuntimeEngine(SCHEMA, device=device))
     assert same_traces(found, played(scenario, Interpreter(SCHEMA)), scenario)
 
 

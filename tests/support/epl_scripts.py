@@ -210,8 +210,6 @@ AGGREGATES = (
     "minby(x).ts",
     "maxbyever(v).ts",
     "coalesce(sum(v), 0) + count(*)",
-    "avg(count(*))",
-    "sum(sum(v))",
 )
 """Aggregates, and what is made of them."""
 

@@ -147,7 +147,9 @@ class Output:
             self.current = new[-1] if new else self.current
             current = [] if self.current is None else [self.current]
             if node.selection == "last":
-                return current, passing_old[:1] if new else current
+                return current, passing_old[:1] or current
+            if node.selection == "all":
+                return passing_new or current, passing_old or current
             return (new, old) if new else (current, old + current)
         if node.selection == "last":
             if node.kind == "row per group":

@@ -126,33 +126,38 @@ def _last(node: OutputRate, rows: Gathered, device: Device) -> Chosen:
 
 
 def _every_or_current(node: OutputRate, rows: Gathered, device: Device) -> Chosen:
-    """All rows that pass; the current one, as new and as old, where there was no delivery."""
+    """All rows that pass; the current one, as new and as old, where there was no delivery.
+
+    With ``output all`` it is the new row also where no new row passed, and the old row where no old one did.
+    """
     keep, take = device.kernels.keep, device.kernels.take
     chosen = _every(node, rows, device)
     new, firing, current = _latest(rows, device)
-    had = np.zeros_like(firing, shape=rows.firings, dtype=np.bool_)
-    taken = take(rows.firing, new)
-    had[taken[keep((taken >= 0) & (taken < rows.firings))]] = True
-    again, at = _where(~take(had, firing) & take(rows.passes, current), device, current, firing)
-    more = tuple(ShownRows(again, at, kind) for kind in _shown_kinds(node))
+    more: list[ShownRows] = []
+    for shown in chosen.shown:
+        had = np.zeros_like(firing, shape=rows.firings, dtype=np.bool_)
+        taken = shown.firing if node.selection == "all" else take(rows.firing, new)
+        had[taken[keep((taken >= 0) & (taken < rows.firings))]] = True
+        again, at = _where(~take(had, firing) & take(rows.passes, current), device, current, firing)
+        more.append(ShownRows(again, at, shown.kind))
     # A query without groups has one current row, which is the last one that came, whether a firing took it or not.
     kept = _in_order(np.concatenate([chosen.kept, _waiting(rows, new)]), len(rows), device)
     return Chosen((*chosen.shown, *more), kept, _known(rows, _latest_released(rows, new, device), device))
 
 
 def _current(node: OutputRate, rows: Gathered, device: Device) -> Chosen:
-    """The current row, if it passes; the first old row that passes, or the current one where there was no delivery."""
+    """The current row, if it passes; the first old row that passes, or the current one where there was none."""
     keep, take = device.kernels.keep, device.kernels.take
     new, firing, current = _latest(rows, device)
-    taken = take(rows.firing, current)
     at, here = _where(take(rows.passes, current), device, current, firing)
     old = keep((rows.kind == OLD) & rows.passes)
     old = take(old, keep(run_starts(take(rows.firing, old)))) if len(old) else old
     shown = [ShownRows(at, here, NEW)] if NEW in node.shows else []
     if OLD in node.shows:
         shown.append(_show(take(rows.firing, old) < rows.firings, old, take(rows.firing, old), OLD, device))
-        quiet = (taken < firing) & take(rows.passes, current)
-        shown.append(_show(quiet, current, firing, OLD, device))
+        had = np.zeros_like(firing, shape=rows.firings + 1, dtype=np.bool_)
+        had[take(rows.firing, old)] = True
+        shown.append(_show(~take(had, firing) & take(rows.passes, current), current, firing, OLD, device))
     waiting = take(old, keep(take(rows.firing, old) == rows.firings))
     waiting = _in_order(np.concatenate([waiting, _waiting(rows, new)]), len(rows), device)
     return Chosen(tuple(shown), waiting, _known(rows, _latest_released(rows, new, device), device))

@@ -714,7 +714,8 @@ class ExprBatch(_ByExpression):
         batch, self._held = self._held[:count], self._held[count:]
         last, self._last = self._last, batch
         self._leave(batch)
-        self.post(batch, last)
+        if batch or last:  # else the first event of all was to begin the second batch
+            self.post(batch, last)
 
     def _ask(self) -> None:
         if self._held and self._is_true(None, self._held[0], self._held[-1], 0):
