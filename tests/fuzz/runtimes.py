@@ -33,6 +33,10 @@ TEXTS: dict[str, str] = {
     "looking": "select v, prior(2, v) as p from A#time_accum(2 sec)",
     "variable": "create variable int least = 1; on B set least = w % 4; select v from A(v >= least)#length(3)",
     "alike": "select k, v * 2 as w from A(k = 'a' and v > 1)",
+    "pattern": """select * from pattern [every a=A -> ([2:3] b=B(w > a.v) until c=A(k = a.k)) and
+        (every-distinct(d.w, 4 sec) d=B where timer:withinmax(3 sec, 2))]""",
+    "row pattern": """select * from A match_recognize (partition by k measures X.v as v, count(Y.v) as n
+        pattern (X Y* Z) interval 2 sec define Y as Y.v > prev(Y.v), Z as Z.v + sum(Y.v) > X.v)""",
     "derived": "insert into C select k, v from A(v > 1); select irstream v from C#length_batch(2)",
 }
 """Statements by what they are about."""

@@ -873,7 +873,7 @@ def run(  # noqa: C901, PLR0912, PLR0915  (a case for each phase and operation; 
                     entry = _entry_of(entries, before, tag, -1)
                     element = entries[entry, B] if entry >= 0 else -1
                     entry = _entry_of(entries, match, tag, begin)
-                    if entry >= 0:
+                    if entry >= 0 and entries[entry, WHAT] == ROW:
                         index = entries[element, A] + 1 if element >= 0 else 0
                         element = _entry(entries, numbers, ELEMENT, index, entries[entry, B], element)
                     if element >= 0:
@@ -1036,15 +1036,16 @@ def compacted(  # noqa: C901, PLR0912  (marks, numbers and moves)
     return numbers, streams, made
 
 
-@kernel(TABLE, INTS, INT)
-def tag_entries(entries: Table, matches: Ints, tags: int) -> Table:
-    """For each match and tag the row, or the last element of its list; -1 for none."""
-    made = np.full((len(matches), tags), -1, np.int64)
+@kernel(TABLE, INTS, BOOLS)
+def tag_entries(entries: Table, matches: Ints, repeated: Bools) -> Table:
+    """For each match and tag the row, or, where the tag is repeated, the last element of its list; -1 for none."""
+    made = np.full((len(matches), len(repeated)), -1, np.int64)
     for at in range(len(matches)):
         entry = matches[at]
         while entry >= 0:
-            if made[at, entries[entry, A]] < 0:
-                made[at, entries[entry, A]] = entries[entry, B]
+            tag = entries[entry, A]
+            if made[at, tag] < 0 and (entries[entry, WHAT] == ROWS) == repeated[tag]:
+                made[at, tag] = entries[entry, B]
             entry = entries[entry, LINK]
     return made
 

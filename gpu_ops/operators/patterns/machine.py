@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from gpu_ops.core.state_tables import Field, StateTable
+from gpu_ops.core.state_tables import MANY, Field, RowRule, StateTable
 from gpu_ops.devices.cpu import patterns as m
 from gpu_ops.errors import IntegerOverflowError
+from gpu_ops.operators.patterns.soundness import ENTRIES, INSTANCES, SoundEntries, SoundInstances, columns_of
 from gpu_ops.operators.patterns.tables import PatternTables
 from gpu_ops.operators.row_cells import CellValues
 from gpu_ops.plan import patterns as p
@@ -20,10 +21,11 @@ _CHAINS = 1 << 8
 _SMALL = 1 << 12
 """So many entries and rows are kept before anybody looks which of them are needed."""
 
-_INSTANCES = ("node", "sequence", "parent", "begin", "first", "last", "next", "before", "p", "q", "r", "s", "seen")
-_ENTRIES = ("what", "a", "b", "link")
+_COLUMNS = (m.NODE, m.SEQUENCE, m.PARENT, m.BEGIN, m.P, m.Q, m.R, m.S, m.SEEN)
+"""What is written of instances: the lists of children and chains follow from it."""
 _DUES = ("due", "order", "who", "sequence")
-_NUMBERS = ("counter", "begun", "active")
+_NUMBERS = ("counter", "begun")
+_TIMED = (m.WITHIN, m.WITHIN_MAX, m.TIMER)
 _LEAST = -(1 << 63)
 
 
@@ -136,6 +138,19 @@ class PatternMachine:
             self._heads, self._tails = (np.full(4 * len(self._heads), -1) for _ in range(2))
             self._chain()
 
+    def _list_children(self) -> None:
+        """Put all instances into the lists of their parents, in the order in which they started."""
+        mine = self._instances[: self._numbers[m.INSTANCES]]
+        mine[:, [m.FIRST, m.LAST, m.NEXT, m.BEFORE]] = -1
+        order = self._in_order()
+        order = order[np.argsort(mine[order, m.PARENT], kind="stable")]
+        order = order[mine[order, m.PARENT] >= 0]
+        parents, changes = mine[order, m.PARENT], np.diff(mine[order, m.PARENT], prepend=-1, append=-1) != 0
+        begins, ends = changes[:-1], changes[1:]
+        mine[parents[begins], m.FIRST], mine[parents[ends], m.LAST] = order[begins], order[ends]
+        one, other = order[:-1][~ends[:-1]], order[1:][~begins[1:]]
+        mine[one, m.NEXT], mine[other, m.BEFORE] = other, one
+
     def _chain(self) -> None:
         """Put all instances of atoms that are in a chain into theirs."""
         m.rechain(self._instances, self._in_order(), self._static.nodes, self._heads, self._tails)
@@ -153,7 +168,7 @@ class PatternMachine:
     def members(self, matches: Any) -> list[Any]:
         """For each tag the rows of matches: int64, -1 for none; of a list (offsets, rows, whether there is one)."""
         entries = self._entries
-        rows = m.tag_entries(entries, matches, len(self._pattern.tags))
+        rows = m.tag_entries(entries, matches, np.array([tag.repeated for tag in self._pattern.tags], np.bool_))
         found: list[Any] = []
         for number, tag in enumerate(self._pattern.tags):
             column = np.ascontiguousarray(rows[:, number])
@@ -202,9 +217,9 @@ class PatternMachine:
         dues[:, m.WHO] = new[dues[:, m.WHO]]
         self._dues, numbers[m.DUES] = dues, len(dues)
         self._instances = old[live]
-        for column in (m.PARENT, m.FIRST, m.LAST, m.NEXT, m.BEFORE):
-            self._instances[:, column] = new[self._instances[:, column]]
+        self._instances[:, m.PARENT] = new[self._instances[:, m.PARENT]]
         numbers[m.INSTANCES], numbers[m.FREE] = len(live), -1
+        self._list_children()
         self._chain()
 
     # Tables
@@ -212,42 +227,64 @@ class PatternMachine:
     def tables(self) -> dict[str, pa.Table]:
         """The tables, of what is needed alone: `compact` comes first."""
         numbers = self._numbers
-        kept = [numbers[m.COUNTER], numbers[m.BEGUN], numbers[m.ATOMS_ACTIVE]]
+        kept = [numbers[m.COUNTER], numbers[m.BEGUN]]
         return {
             "machine": pa.table({name: pa.array([int(each)]) for name, each in zip(_NUMBERS, kept, strict=True)}),
-            "instances": _named(self._instances[: numbers[m.INSTANCES]], _INSTANCES),
-            "entries": _named(self._entries[: numbers[m.ENTRIES]], _ENTRIES),
+            "entries": _named(self._entries[: numbers[m.ENTRIES]], ENTRIES),
+            "instances": _named(self._instances[: numbers[m.INSTANCES], _COLUMNS], INSTANCES),
             "dues": _named(self._dues[: numbers[m.DUES]], _DUES),
         }
 
-    def declared(self, tables: Mapping[str, pa.Table]) -> Iterator[StateTable]:
-        """Their declarations."""
+    def declared(self, tables: Mapping[str, pa.Table], rows: Sequence[int]) -> Iterator[StateTable]:
+        """Their declarations.
+
+        Args:
+            tables: The tables.
+            rows: How many rows there are of each stream.
+        """
         count, entries = (tables[name].num_rows if name in tables else 0 for name in ("instances", "entries"))
-        number, any_number = Field(pa.int64(), least=0), Field(pa.int64())
-        yield StateTable("machine", dict.fromkeys(_NUMBERS, number), rows=1, required=True)
-        one, entry = Field(pa.int64(), least=-1, most=count - 1), Field(pa.int64(), least=-1, most=entries - 1)
-        node = Field(pa.int64(), least=0, most=len(self._static.nodes) - 1)
-        columns = {"node": node, "sequence": Field(pa.int64(), least=1), "begin": entry, "seen": entry}
-        columns |= dict.fromkeys(("parent", "first", "last", "next", "before"), one)
-        columns |= dict.fromkeys("pqrs", any_number)
-        yield StateTable("instances", {name: columns[name] for name in _INSTANCES}, required=True, unique=("sequence",))
+        number, any_number = Field(pa.int64(), least=0, most=MANY), Field(pa.int64())
+        begun = Field(pa.int64(), least=min(count, 1), most=1)
+        yield StateTable("machine", {"counter": number, "begun": begun}, rows=1, required=True)
+        counter = int(tables["machine"]["counter"][0].as_py())
+        entry = Field(pa.int64(), least=-1, most=entries - 1)
         what = Field(pa.int64(), least=m.ROW, most=m.KEY)
-        yield StateTable("entries", {"what": what, "a": any_number, "b": any_number, "link": entry}, required=True)
+        rules = SoundEntries(self._static, [tag.repeated for tag in self._pattern.tags], rows).rules
+        columns = {"what": what, "a": any_number, "b": any_number, "link": entry}
+        yield StateTable("entries", columns, required=True, rules=rules)
+        once = Field(pa.int64(), least=1, most=counter)
+        node = Field(pa.int64(), least=0, most=len(self._static.nodes) - 1)
+        columns = {"node": node, "sequence": once, "parent": Field(pa.int64(), least=-1, most=count - 1)}
+        columns |= {"begin": entry, **dict.fromkeys("pqrs", any_number), "seen": entry}
+        rules = SoundInstances(self._static, tables["entries"], counter).rules
+        yield StateTable("instances", columns, required=True, unique=("sequence",), rules=rules)
         who = Field(pa.int64(), least=0, most=count - 1)
-        dues = {"due": any_number, "order": number, "who": who, "sequence": number}
-        yield StateTable("dues", dues, required=True)
+        columns = {"due": any_number, "order": once, "who": who, "sequence": once}
+        nodes, sequences = columns_of(tables["instances"], ("node", "sequence"))
+
+        def waits(dues: pa.Table) -> Any:
+            who, sequence = columns_of(dues, ("who", "sequence"))
+            kinds = self._static.nodes[nodes[who], m.KIND]
+            return (sequences[who] == sequence) & np.isin(kinds, _TIMED)
+
+        rule = RowRule("who", "is no instance that waits for a time", waits)
+        yield StateTable("dues", columns, required=True, rules=(rule,))
 
     def restore(self, tables: Mapping[str, pa.Table]) -> None:
         """What `tables` gave."""
         self._reset()
         numbers, machine = self._numbers, tables["machine"]
-        numbers[[m.COUNTER, m.BEGUN, m.ATOMS_ACTIVE]] = [machine[name][0].as_py() for name in _NUMBERS]
-        self._instances = _array(tables["instances"], _INSTANCES)
-        self._entries = _array(tables["entries"], _ENTRIES)
-        self._dues = _array(tables["dues"], _DUES)
-        counts = (len(self._instances), len(self._entries), len(self._dues))
-        numbers[[m.INSTANCES, m.ENTRIES, m.DUES]] = counts
+        numbers[[m.COUNTER, m.BEGUN]] = [machine[name][0].as_py() for name in _NUMBERS]
+        self._instances = np.zeros((tables["instances"].num_rows, m.INSTANCE_COLUMNS), np.int64)
+        self._instances[:, _COLUMNS] = _array(tables["instances"], INSTANCES)
+        self._entries, dues = _array(tables["entries"], ENTRIES), _array(tables["dues"], _DUES)
+        # What is in order is a heap.
+        self._dues = dues[np.lexsort((dues[:, m.ORDER], dues[:, m.DUE]))]
+        numbers[[m.INSTANCES, m.ENTRIES, m.DUES]] = [len(self._instances), len(self._entries), len(dues)]
+        kinds = self._static.nodes[self._instances[:, m.NODE], m.KIND]
+        numbers[m.ATOMS_ACTIVE] = np.count_nonzero(kinds == m.ATOM)
         self._looked_at = max(_SMALL, len(self._entries))
+        self._list_children()
         self._chain()
 
 
@@ -265,6 +302,4 @@ def _named(rows: Any, names: tuple[str, ...]) -> pa.Table:
 
 
 def _array(table: pa.Table, names: tuple[str, ...]) -> Any:
-    return np.ascontiguousarray(np.array([table[name].to_numpy() for name in names], np.int64).T).reshape(
-        -1, len(names)
-    )
+    return np.stack(columns_of(table, names), axis=1)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from gpu_ops.core.state_tables import Field, StateTable, Tables
+from gpu_ops.core.state_tables import MANY, Field, StateTable, Tables
 from gpu_ops.core.time import TICK, TIME_TYPE
 from gpu_ops.core.turns import CLOCK
 from gpu_ops.devices import Device
@@ -19,7 +20,7 @@ from gpu_ops.operators.patterns.machine import PatternMachine
 from gpu_ops.operators.patterns.tables import pattern_tables
 from gpu_ops.operators.row_cells import CellValues, cell_values
 from gpu_ops.operators.row_windows.ticks import TickQueue
-from gpu_ops.operators.state.fields import nullable_columns
+from gpu_ops.operators.state.fields import NUMBERED_TIME, nullable_columns
 from gpu_ops.plan.patterns import Pattern
 
 _NOT_SHOWN = -(1 << 62)
@@ -183,8 +184,10 @@ class PatternOperator(OnTicks, nodes=(Pattern,)):
     def declared(self, tables: Tables) -> Iterator[StateTable]:
         """The tables that `tables` gives."""
         yield from super().declared(tables)
-        yield from self._machine.declared(tables)
-        numbers = {"clock": Field(pa.int64()), "matches": Field(pa.int64(), least=0)}
+        names = [f"rows {at}" for at in range(len(self._rows))]
+        yield from self._machine.declared(tables, [tables[name].num_rows if name in tables else 0 for name in names])
+        clock = replace(NUMBERED_TIME, besides=(_NOT_SHOWN,))
+        numbers = {"clock": clock, "matches": Field(pa.int64(), least=0, most=MANY)}
         yield StateTable("clock", numbers, rows=1, required=True)
         for at, each in enumerate(self._node.streams):
             yield StateTable(f"rows {at}", nullable_columns(each.schema, ""), required=True)
