@@ -61,6 +61,7 @@ test-deep: java $(READY)
 bench: java $(READY)
 	@$(RUN) benchmarks/run.py --all
 	@$(RUN) -m benchmarks.overlap
+	@$(RUN) -m benchmarks.patterns
 	@mkdir -p build
 	@$(RUN) benchmarks/run.py across-keys --json build/benchmarks.jsonl
 
