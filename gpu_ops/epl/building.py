@@ -12,13 +12,13 @@ from functools import partial
 from itertools import chain
 from typing import Any, Literal, NamedTuple, TypeVar
 
-from gpu_ops.epl import expressions as e
 from gpu_ops.epl import patterns as p
 from gpu_ops.epl import queries as q
 from gpu_ops.epl import statements as s
-from gpu_ops.epl.expressions import Expression, TextPlace
 from gpu_ops.epl.lexer import UNITS
-from gpu_ops.epl.placed_error import PlacedError, failure_at
+from gpu_ops.texts import expressions as e
+from gpu_ops.texts.expressions import Expression, TextPlace
+from gpu_ops.texts.placed_error import PlacedError, failure_at
 
 _ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "f": "\f"}
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)

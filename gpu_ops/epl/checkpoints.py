@@ -25,12 +25,12 @@ from gpu_ops.epl.contexts import RunningContext
 from gpu_ops.epl.deployments import Deployments
 from gpu_ops.epl.groups import OWNER, STATE, StatementGroup
 from gpu_ops.epl.parsing import parse
-from gpu_ops.epl.placed_error import shown_in
 from gpu_ops.epl.planning.variables import KnownVariable
 from gpu_ops.epl.running import RunningStatement
 from gpu_ops.epl.service import Service, Turns
 from gpu_ops.errors import ColumnError, QueryFailedError, SourceError, TextError
 from gpu_ops.operators.runtime.steps import RunningNode
+from gpu_ops.texts.placed_error import shown_in
 
 _STATEMENT = Object(
     {

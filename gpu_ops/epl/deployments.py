@@ -12,13 +12,10 @@ import pyarrow as pa
 from gpu_ops.core.time import MIN_TIME, TICK, TIME_TYPE
 from gpu_ops.core.turns import CLOCK, LEVEL, PLACE, TURN
 from gpu_ops.engines.local.placing import place
-from gpu_ops.epl.binding.expressions import constant
-from gpu_ops.epl.binding.types import NULL, common_type, event_type, type_name, type_of
 from gpu_ops.epl.contexts import RunningContext
 from gpu_ops.epl.groups import OWNER, STATE, StatementGroup
 from gpu_ops.epl.inlining import DeclaredExpression, inlined
 from gpu_ops.epl.parsing import parse
-from gpu_ops.epl.placed_error import HasPlace, failure_at, shown_in, unsupported
 from gpu_ops.epl.planning.contexts import planned_context
 from gpu_ops.epl.planning.planned import Ledger, PlannedStatement
 from gpu_ops.epl.planning.standing import kind_of, named_parameters, numbered, opened, planned_group, planned_sieve
@@ -26,7 +23,6 @@ from gpu_ops.epl.planning.statements import planned
 from gpu_ops.epl.planning.variables import KnownVariable, VariableNames
 from gpu_ops.epl.queries import Query, StreamTerm
 from gpu_ops.epl.running import TICKS, Listening, RunningStatement
-from gpu_ops.epl.sent_rows import constants_given, names_given, table_of
 from gpu_ops.epl.sieves import Sieve
 from gpu_ops.epl.statements import CreateContext, CreateExpression, CreateSchema, CreateVariable, Statement
 from gpu_ops.epl.templates import CutText, Template, Templates, cut
@@ -34,6 +30,10 @@ from gpu_ops.epl.variables import Variables, typed
 from gpu_ops.errors import ColumnError, PlanError, QueryFailedError
 from gpu_ops.operators.runtime.steps import running
 from gpu_ops.plan.nodes import Feed
+from gpu_ops.texts.binding.expressions import constant
+from gpu_ops.texts.binding.types import NULL, common_type, event_type, type_name, type_of
+from gpu_ops.texts.placed_error import HasPlace, failure_at, shown_in, unsupported
+from gpu_ops.texts.sent_rows import constants_given, names_given, table_of
 
 StateListener = Callable[[RunningStatement, str], None]
 

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
-from gpu_ops.epl import expressions as e
-from gpu_ops.epl.binding.names import column_name
-from gpu_ops.epl.placed_error import failure_at
+from gpu_ops.epl.column_names import column_name
 from gpu_ops.epl.queries import SelectItem, Subquery
 from gpu_ops.epl.statements import ExpressionDeclaration, Statement
+from gpu_ops.texts import expressions as e
+from gpu_ops.texts.placed_error import failure_at
 
 _DEEPEST, _MOST = 100, 10_000
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 
-from gpu_ops.epl import expressions as e
 from gpu_ops.epl.calls import ServiceCalls
 from gpu_ops.epl.deployments import Deployments
 from gpu_ops.epl.parsing import parse
@@ -14,6 +13,7 @@ from gpu_ops.epl.queries import Crontab, View
 from gpu_ops.epl.running import RunningStatement
 from gpu_ops.epl.service import Service
 from gpu_ops.errors import PlanError
+from gpu_ops.texts import expressions as e
 
 _MILLISECOND = 1000
 _SHOWN = {"current_timestamp", "newest_timestamp", "oldest_timestamp", "last_output_timestamp"}

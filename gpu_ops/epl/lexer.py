@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
-from gpu_ops.epl.placed_error import PlacedError
+from gpu_ops.texts.placed_error import PlacedError
 
 UNITS = {
     **dict.fromkeys(("year", "years"), "year"),

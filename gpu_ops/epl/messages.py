@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Mapping, Sequence
 
 from gpu_ops.epl.lexer import ALWAYS, UNITS, Token
-from gpu_ops.epl.placed_error import PlacedError
+from gpu_ops.texts.placed_error import PlacedError
 
 _OPENS = {"LPAR": "RPAR", "LAMBDA": "RPAR", "LSQB": "RSQB", "LBRACE": "RBRACE"}
 _STARTS = frozenset({"NAME", "NUMBER", "STRING"})

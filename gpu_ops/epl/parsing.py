@@ -11,12 +11,12 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from gpu_ops.epl.building import Builder
-from gpu_ops.epl.expressions import Syntax, TextPlace
 from gpu_ops.epl.grammar import GRAMMAR
 from gpu_ops.epl.lexer import Lexer, Token
 from gpu_ops.epl.messages import unexpected
-from gpu_ops.epl.placed_error import PlacedError, failure_at, shown_in
 from gpu_ops.epl.statements import Statement
+from gpu_ops.texts.expressions import Syntax, TextPlace
+from gpu_ops.texts.placed_error import PlacedError, failure_at, shown_in
 
 if TYPE_CHECKING:
     from lark.grammar import Rule

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal, TypeAlias
 
-from gpu_ops.epl.expressions import Argument, Constant, Expression, Syntax, dotted, listed, ticked
+from gpu_ops.texts.expressions import Argument, Constant, Expression, Syntax, dotted, listed, ticked
 
 
 @dataclass(frozen=True)

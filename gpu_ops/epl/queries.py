@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from gpu_ops.epl.expressions import (
+from gpu_ops.epl.patterns import Annotation, EventFilter, PatternTerm, RowPattern
+from gpu_ops.texts.expressions import (
     Argument,
     Expression,
     FunctionCall,
@@ -16,7 +17,6 @@ from gpu_ops.epl.expressions import (
     ticked,
     within,
 )
-from gpu_ops.epl.patterns import Annotation, EventFilter, PatternTerm, RowPattern
 
 Selector: TypeAlias = Literal["", "istream", "rstream", "irstream"]
 Selection: TypeAlias = Literal["", "first", "last", "all", "snapshot"]

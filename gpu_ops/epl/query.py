@@ -15,12 +15,12 @@ from gpu_ops.core.own_errors import own_errors
 from gpu_ops.core.turns import CLOCK, ORDER, PLACE, ROW
 from gpu_ops.epl.deployments import Deployments
 from gpu_ops.epl.running import RunningStatement
-from gpu_ops.epl.sent_rows import milliseconds
 from gpu_ops.errors import ColumnError, PlanError, shown
 from gpu_ops.plan.arrivals import OnTurns, delivered, on_turns
 from gpu_ops.plan.joins import Union, cast_to
 from gpu_ops.plan.ledger import Inserted
 from gpu_ops.plan.nodes import Filter, Node, Project
+from gpu_ops.texts.sent_rows import milliseconds
 
 _MILLISECOND = 1000
 _WORDS = ("istream", "irstream")

@@ -12,18 +12,18 @@ import pyarrow as pa
 
 from gpu_ops.core.bounds import Bounds
 from gpu_ops.core.time import Duration
-from gpu_ops.epl.binding.types import event_type
 from gpu_ops.epl.calls import ServiceCalls
 from gpu_ops.epl.checkpoints import read_runtime, write_runtime
 from gpu_ops.epl.deployments import Deployments, StateListener
 from gpu_ops.epl.groups import StatementGroup
 from gpu_ops.epl.isolated import IsolatedService
 from gpu_ops.epl.running import RunningStatement, SentDeliveries
-from gpu_ops.epl.sent_rows import milliseconds, system_time
 from gpu_ops.epl.service import Service, Turns
-from gpu_ops.epl.timer import Timer
 from gpu_ops.epl.variables import VariableValues
 from gpu_ops.errors import PlanError, shown
+from gpu_ops.texts.binding.types import event_type
+from gpu_ops.texts.sent_rows import milliseconds, system_time
+from gpu_ops.texts.timer import Timer
 
 
 class Runtime(ServiceCalls):

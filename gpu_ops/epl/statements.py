@@ -6,17 +6,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from gpu_ops.epl.expressions import (
-    Expression,
-    FunctionCall,
-    LambdaFunction,
-    Period,
-    Syntax,
-    TypeName,
-    dotted,
-    listed,
-    ticked,
-)
 from gpu_ops.epl.patterns import Annotation, EventFilter
 from gpu_ops.epl.queries import (
     Assignment,
@@ -32,6 +21,17 @@ from gpu_ops.epl.queries import (
     column_names,
     listed_behind,
     words,
+)
+from gpu_ops.texts.expressions import (
+    Expression,
+    FunctionCall,
+    LambdaFunction,
+    Period,
+    Syntax,
+    TypeName,
+    dotted,
+    listed,
+    ticked,
 )
 
 

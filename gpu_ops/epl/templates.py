@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
 from gpu_ops.epl.building import Builder
-from gpu_ops.epl.expressions import NOWHERE
 from gpu_ops.epl.groups import StatementGroup
 from gpu_ops.epl.lexer import TOKEN
-from gpu_ops.epl.placed_error import PlacedError
 from gpu_ops.epl.planning.standing import opened
 from gpu_ops.epl.running import RunningStatement
 from gpu_ops.epl.statements import Statement
+from gpu_ops.texts.expressions import NOWHERE
+from gpu_ops.texts.placed_error import PlacedError
 
 K = TypeVar("K")
 V = TypeVar("V")

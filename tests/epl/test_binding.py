@@ -13,17 +13,17 @@ import pytest
 
 import gpu_ops as g
 from gpu_ops.core.turns import CLOCK
-from gpu_ops.epl import expressions as e
 from gpu_ops.epl import parse
 from gpu_ops.epl import queries as q
-from gpu_ops.epl.binding import types as t
-from gpu_ops.epl.binding.bound import Bound
-from gpu_ops.epl.binding.expressions import TimeSpan, bind, bind_condition, bind_period, constant, period
-from gpu_ops.epl.binding.names import column_names
-from gpu_ops.epl.binding.scope import BoundStream, StreamScope, is_aggregate
-from gpu_ops.epl.placed_error import PlacedError
+from gpu_ops.epl.column_names import column_names
 from gpu_ops.errors import ColumnError
 from gpu_ops.plan.expressions import exact_divisions, output_schema
+from gpu_ops.texts import expressions as e
+from gpu_ops.texts.binding import types as t
+from gpu_ops.texts.binding.bound import Bound
+from gpu_ops.texts.binding.expressions import TimeSpan, bind, bind_condition, bind_period, constant, period
+from gpu_ops.texts.binding.scope import BoundStream, StreamScope, is_aggregate
+from gpu_ops.texts.placed_error import PlacedError
 
 EVENT = pa.struct([("x", pa.int32()), ("inner", pa.struct([("y", pa.string())]))])
 SCHEMA = t.event_type({

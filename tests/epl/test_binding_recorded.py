@@ -15,18 +15,18 @@ import pyarrow as pa
 import pytest
 
 from gpu_ops.core.turns import CLOCK
-from gpu_ops.epl import expressions as e
 from gpu_ops.epl import parse
 from gpu_ops.epl import patterns as p
 from gpu_ops.epl import queries as q
 from gpu_ops.epl import statements as s
-from gpu_ops.epl.binding.bound import Bound
-from gpu_ops.epl.binding.expressions import bind, bind_condition, period
-from gpu_ops.epl.binding.names import column_names
-from gpu_ops.epl.binding.scope import BoundStream, StreamScope
-from gpu_ops.epl.binding.types import event_type
-from gpu_ops.epl.placed_error import PlacedError, unsupported
+from gpu_ops.epl.column_names import column_names
 from gpu_ops.plan.expressions import output_schema
+from gpu_ops.texts import expressions as e
+from gpu_ops.texts.binding.bound import Bound
+from gpu_ops.texts.binding.expressions import bind, bind_condition, period
+from gpu_ops.texts.binding.scope import BoundStream, StreamScope
+from gpu_ops.texts.binding.types import event_type
+from gpu_ops.texts.placed_error import PlacedError, unsupported
 from tests.conformance.vectors import read
 
 

@@ -14,10 +14,10 @@ from hypothesis import given, note
 from hypothesis import strategies as st
 
 import gpu_ops as g
-from gpu_ops.epl import expressions as e
-from gpu_ops.epl.binding.expressions import bind
-from gpu_ops.epl.binding.scope import BoundStream, StreamScope
-from gpu_ops.epl.binding.types import event_type
+from gpu_ops.texts import expressions as e
+from gpu_ops.texts.binding.expressions import bind
+from gpu_ops.texts.binding.scope import BoundStream, StreamScope
+from gpu_ops.texts.binding.types import event_type
 from tests.support.epl_values import COMPUTED, value
 
 Strategy = st.SearchStrategy[Any]

@@ -7,16 +7,16 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from gpu_ops.epl import expressions as e
 from gpu_ops.epl import parse
 from gpu_ops.epl import queries as q
-from gpu_ops.epl.binding.expressions import bind, bind_condition, period
-from gpu_ops.epl.binding.names import column_names
-from gpu_ops.epl.binding.scope import BoundStream, StreamScope
-from gpu_ops.epl.binding.types import event_type
+from gpu_ops.epl.column_names import column_names
 from gpu_ops.epl.patterns import EventFilter
-from gpu_ops.epl.placed_error import shown_in
 from gpu_ops.errors import TextError
+from gpu_ops.texts import expressions as e
+from gpu_ops.texts.binding.expressions import bind, bind_condition, period
+from gpu_ops.texts.binding.scope import BoundStream, StreamScope
+from gpu_ops.texts.binding.types import event_type
+from gpu_ops.texts.placed_error import shown_in
 
 PLACE = pa.struct([("street", pa.string()), ("number", pa.int32())])
 EVENTS = {

@@ -10,7 +10,9 @@ from gpu_ops.epl import parse
 from gpu_ops.epl import patterns as p
 from gpu_ops.epl import queries as q
 from gpu_ops.epl import statements as s
-from gpu_ops.epl.expressions import (
+from gpu_ops.epl.lexer import HARD
+from gpu_ops.epl.parsing import tables
+from gpu_ops.texts.expressions import (
     ArrayOf,
     Between,
     Case,
@@ -41,8 +43,6 @@ from gpu_ops.epl.expressions import (
     TypeName,
     Wildcard,
 )
-from gpu_ops.epl.lexer import HARD
-from gpu_ops.epl.parsing import tables
 
 a, b, c = Name("a"), Name("b"), Name("c")
 T = q.StreamTerm(p.EventFilter("T"))

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 import gpu_ops as g
 from gpu_ops import epl
-from gpu_ops.epl.binding.types import event_type
 from gpu_ops.errors import ColumnError, PlanError, TextError, TimeError
+from gpu_ops.texts.binding.types import event_type
 from tests.support.epl_scripts import SCHEMA, Advance, Scenario, Send, asking, joins, scenarios
 from tests.support.examples import examples
 from tests.support.ticks import at_us

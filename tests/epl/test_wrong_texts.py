@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpu_ops.epl import parse, unparse
-from gpu_ops.epl.expressions import Logical
 from gpu_ops.epl.queries import Query
 from gpu_ops.errors import PlanError, TextError
+from gpu_ops.texts.expressions import Logical
 
 
 def _cases(name: str) -> list[tuple[str, str]]:

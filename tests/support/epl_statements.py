@@ -8,10 +8,10 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from gpu_ops.epl import expressions as e
 from gpu_ops.epl import patterns as p
 from gpu_ops.epl import queries as q
 from gpu_ops.epl import statements as s
+from gpu_ops.texts import expressions as e
 
 _WORDS = """
     a b price theString order group last first events every day minutes istream Select from x.y näher $v min pattern

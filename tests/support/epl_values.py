@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from gpu_ops.epl import expressions as e
+from gpu_ops.texts import expressions as e
 
 
 class _Computed:

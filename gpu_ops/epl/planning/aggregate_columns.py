@@ -9,11 +9,11 @@ import narwhals as nw
 
 from gpu_ops.core.time import LIFETIME
 from gpu_ops.core.turns import PLACE
-from gpu_ops.epl.binding.bound import Bound
-from gpu_ops.epl.binding.scope import StreamScope
 from gpu_ops.plan.aggregates import Aggregate
 from gpu_ops.plan.deliveries import Delivered, Life
 from gpu_ops.plan.expressions import bare_column, column_names
+from gpu_ops.texts.binding.bound import Bound
+from gpu_ops.texts.binding.scope import StreamScope
 
 
 @dataclass

@@ -9,11 +9,6 @@ from typing import Any
 import narwhals as nw
 import pyarrow as pa
 
-from gpu_ops.epl.binding import types as t
-from gpu_ops.epl.binding.bound import Bound
-from gpu_ops.epl.binding.expressions import bind, bind_condition
-from gpu_ops.epl.expressions import Expression, FunctionCall, NamedArgument, Wildcard
-from gpu_ops.epl.placed_error import failure_at, unsupported
 from gpu_ops.epl.planning.aggregate_columns import AggregateColumns
 from gpu_ops.epl.planning.chosen_events import BY_PLACE, BY_VALUE, by_place, by_value
 from gpu_ops.epl.planning.nested_aggregates import Nested
@@ -22,6 +17,11 @@ from gpu_ops.plan import aggregates as g
 from gpu_ops.plan.aggregates import Aggregate
 from gpu_ops.plan.deliveries import Life
 from gpu_ops.plan.ordered_aggregates import mean_absolute_deviation, median
+from gpu_ops.texts.binding import types as t
+from gpu_ops.texts.binding.bound import Bound
+from gpu_ops.texts.binding.expressions import bind, bind_condition
+from gpu_ops.texts.expressions import Expression, FunctionCall, NamedArgument, Wildcard
+from gpu_ops.texts.placed_error import failure_at, unsupported
 
 Make = Callable[..., Aggregate]
 

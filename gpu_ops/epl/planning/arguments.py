@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from gpu_ops.epl.binding.expressions import constant, period
-from gpu_ops.epl.expressions import Syntax
-from gpu_ops.epl.placed_error import failure_at
 from gpu_ops.errors import PlanError
 from gpu_ops.plan.clock_windows import ClockSpan
+from gpu_ops.texts.binding.expressions import constant, period
+from gpu_ops.texts.expressions import Syntax
+from gpu_ops.texts.placed_error import failure_at
 
 MILLISECOND = 1000
 """Ticks of a millisecond, the unit of Esper's clock."""
@@ -19,7 +19,7 @@ def clock_span(node: Syntax) -> ClockSpan:
         PlacedError: It is neither, or not longer than nothing.
 
     Examples:
-        >>> from gpu_ops.epl.expressions import Constant, Period
+        >>> from gpu_ops.texts.expressions import Constant, Period
         >>> print(clock_span(Period(((Constant(1, "int"), "year"), (Constant(1.5, "double"), "second")))))
         12mo 1s 500ms
         >>> print(clock_span(Constant(10, "int")))

@@ -9,10 +9,6 @@ import narwhals as nw
 import pyarrow as pa
 
 from gpu_ops.core.turns import PLACE
-from gpu_ops.epl.binding.bound import Bound
-from gpu_ops.epl.binding.expressions import bind, constant
-from gpu_ops.epl.expressions import FunctionCall, SortKey, Wildcard
-from gpu_ops.epl.placed_error import failure_at, unsupported
 from gpu_ops.epl.planning.aggregate_columns import AggregateColumns
 from gpu_ops.epl.planning.events import bind_shown
 from gpu_ops.plan import aggregates as g
@@ -20,6 +16,10 @@ from gpu_ops.plan.aggregates import Aggregate
 from gpu_ops.plan.choices import first, last
 from gpu_ops.plan.deliveries import Life
 from gpu_ops.plan.ordered_aggregates import nth
+from gpu_ops.texts.binding.bound import Bound
+from gpu_ops.texts.binding.expressions import bind, constant
+from gpu_ops.texts.expressions import FunctionCall, SortKey, Wildcard
+from gpu_ops.texts.placed_error import failure_at, unsupported
 
 BY_PLACE = frozenset({"first", "last", "window", "nth"})
 BY_VALUE = frozenset({"maxby", "minby", "sorted"})

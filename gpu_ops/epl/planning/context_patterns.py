@@ -11,7 +11,6 @@ from gpu_ops.core.turns import CLOCK, PLACE
 from gpu_ops.epl import patterns as p
 from gpu_ops.epl import queries as q
 from gpu_ops.epl import statements as s
-from gpu_ops.epl.placed_error import unsupported
 from gpu_ops.epl.planning.known_contexts import ContextNames
 from gpu_ops.epl.planning.parts import parts
 from gpu_ops.epl.planning.patterns import PatternPlanner
@@ -19,6 +18,7 @@ from gpu_ops.epl.planning.planned import Ledger
 from gpu_ops.epl.planning.subqueries import Subqueries
 from gpu_ops.epl.planning.variables import VariableColumns
 from gpu_ops.plan.nodes import Node, Project
+from gpu_ops.texts.placed_error import unsupported
 
 
 def single_event(source: p.EventFilter | q.PatternSource) -> tuple[p.EventFilter, str] | None:

@@ -11,15 +11,9 @@ import pyarrow as pa
 
 from gpu_ops.core.time import TICK
 from gpu_ops.core.turns import CLOCK, ENDED, INSTANCE, PLACE
-from gpu_ops.epl import expressions as e
 from gpu_ops.epl import queries as q
 from gpu_ops.epl import statements as s
-from gpu_ops.epl.binding import types as t
-from gpu_ops.epl.binding.bound import Bound, as_type
-from gpu_ops.epl.binding.expressions import bind, bind_condition, period
-from gpu_ops.epl.binding.scope import BoundStream, StreamScope
 from gpu_ops.epl.patterns import EventFilter
-from gpu_ops.epl.placed_error import failure_at, unsupported
 from gpu_ops.epl.planning.arguments import clock_span
 from gpu_ops.epl.planning.context_patterns import is_inclusive, matches_of, single_event, with_tags
 from gpu_ops.epl.planning.events import event_of
@@ -32,6 +26,12 @@ from gpu_ops.plan.expressions import bare_column
 from gpu_ops.plan.joins import Union
 from gpu_ops.plan.lean import lean
 from gpu_ops.plan.nodes import Feed, Filter, Node, Project, extended, selected
+from gpu_ops.texts import expressions as e
+from gpu_ops.texts.binding import types as t
+from gpu_ops.texts.binding.bound import Bound, as_type
+from gpu_ops.texts.binding.expressions import bind, bind_condition, period
+from gpu_ops.texts.binding.scope import BoundStream, StreamScope
+from gpu_ops.texts.placed_error import failure_at, unsupported
 
 # Contexts as they are created
 

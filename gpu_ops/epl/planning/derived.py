@@ -10,13 +10,7 @@ import narwhals as nw
 import pyarrow as pa
 
 from gpu_ops.core.turns import CLOCK, DUE, ENTERED, LEFT, MARK, ORDER, ROW
-from gpu_ops.epl.binding import types as t
-from gpu_ops.epl.binding.bound import Bound
-from gpu_ops.epl.binding.expressions import bind
-from gpu_ops.epl.binding.names import column_name
-from gpu_ops.epl.binding.scope import BoundStream, StreamScope
-from gpu_ops.epl.expressions import Argument, Expression, Wildcard
-from gpu_ops.epl.placed_error import failure_at, unsupported
+from gpu_ops.epl.column_names import column_name
 from gpu_ops.epl.planning.aggregates import PlannedAggregates
 from gpu_ops.epl.planning.chosen_events import last_of
 from gpu_ops.epl.planning.mentions import STAYS_FILLED
@@ -26,6 +20,12 @@ from gpu_ops.plan import moments
 from gpu_ops.plan.aggregates import Aggregate
 from gpu_ops.plan.deliveries import Deliveries
 from gpu_ops.plan.nodes import Node, Project
+from gpu_ops.texts.binding import types as t
+from gpu_ops.texts.binding.bound import Bound
+from gpu_ops.texts.binding.expressions import bind
+from gpu_ops.texts.binding.scope import BoundStream, StreamScope
+from gpu_ops.texts.expressions import Argument, Expression, Wildcard
+from gpu_ops.texts.placed_error import failure_at, unsupported
 
 _INPUTS = {"size": 0, "uni": 1, "weighted_avg": 2, "correl": 2, "linest": 2}
 _MOVES_ONE_WAY = frozenset({"keepall", "time", "time_accum", "firstunique", "firstevent", "firstlength", "firsttime"})

@@ -5,10 +5,10 @@ from __future__ import annotations
 import narwhals as nw
 import pyarrow as pa
 
-from gpu_ops.epl import expressions as e
-from gpu_ops.epl.binding.bound import Bound
-from gpu_ops.epl.binding.expressions import bind
-from gpu_ops.epl.binding.scope import BindingScope, BoundStream, StreamScope
+from gpu_ops.texts import expressions as e
+from gpu_ops.texts.binding.bound import Bound
+from gpu_ops.texts.binding.expressions import bind
+from gpu_ops.texts.binding.scope import BindingScope, BoundStream, StreamScope
 
 
 def event_of(stream: BoundStream) -> Bound:
@@ -35,7 +35,7 @@ def bind_shown(node: e.Syntax, scope: BindingScope) -> Bound:
     """What is shown of an event: the event itself, or an expression of it.
 
     Raises:
-        PlacedError: As `gpu_ops.epl.binding.expressions.bind`.
+        PlacedError: As `gpu_ops.texts.binding.expressions.bind`.
     """
     stream = stream_meant(node, scope) if isinstance(scope, StreamScope) else None
     return bind(node, scope) if stream is None else event_of(stream)

@@ -9,8 +9,6 @@ import narwhals as nw
 from gpu_ops.core.turns import ASK, CLOCK, INSTANCE, NEW
 from gpu_ops.epl import queries as q
 from gpu_ops.epl import statements as s
-from gpu_ops.epl.binding.scope import unknown
-from gpu_ops.epl.placed_error import failure_at, unsupported
 from gpu_ops.epl.planning.known_contexts import ContextNames, KnownContext
 from gpu_ops.epl.planning.looking_in_joins import LookingInJoin
 from gpu_ops.epl.planning.planned import Ledger
@@ -20,6 +18,8 @@ from gpu_ops.plan.joins import Union, cast_to
 from gpu_ops.plan.lookups import Looked, Lookup
 from gpu_ops.plan.nodes import Filter, Node, Project
 from gpu_ops.plan.rates import Kind
+from gpu_ops.texts.binding.scope import unknown
+from gpu_ops.texts.placed_error import failure_at, unsupported
 
 
 def context_of(statement: s.Statement, ledger: Ledger) -> KnownContext | None:

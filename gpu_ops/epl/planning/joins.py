@@ -10,15 +10,15 @@ import pyarrow as pa
 
 from gpu_ops.core.time import MAX_TIME
 from gpu_ops.core.turns import CLOCK, DUE, PLACE, of_stream
-from gpu_ops.epl import expressions as e
 from gpu_ops.epl import queries as q
-from gpu_ops.epl.binding.expressions import bind_condition
-from gpu_ops.epl.binding.scope import BoundStream, StreamScope
-from gpu_ops.epl.placed_error import failure_at
 from gpu_ops.epl.planning.parts import parts
 from gpu_ops.plan.expressions import bare_column
 from gpu_ops.plan.nodes import Filter, Node, Project, extended
 from gpu_ops.plan.turn_joins import Further, TurnJoin, TurnJoinKind
+from gpu_ops.texts import expressions as e
+from gpu_ops.texts.binding.expressions import bind_condition
+from gpu_ops.texts.binding.scope import BoundStream, StreamScope
+from gpu_ops.texts.placed_error import failure_at
 
 _OUTER = frozenset({"left", "right", "full"})
 

@@ -9,16 +9,16 @@ from typing import Any
 import pyarrow as pa
 
 from gpu_ops.core.turns import INSTANCE
-from gpu_ops.epl import expressions as e
-from gpu_ops.epl.binding.bound import Bound
-from gpu_ops.epl.binding.scope import StreamScope, unknown
 from gpu_ops.epl.inlining import rebuilt
-from gpu_ops.epl.placed_error import failure_at
 from gpu_ops.epl.planning.parts import parts
 from gpu_ops.plan.contexts import Instances, Within
 from gpu_ops.plan.expressions import bare_column, column_names
 from gpu_ops.plan.joins import On
 from gpu_ops.plan.nodes import Node
+from gpu_ops.texts import expressions as e
+from gpu_ops.texts.binding.bound import Bound
+from gpu_ops.texts.binding.scope import StreamScope, unknown
+from gpu_ops.texts.placed_error import failure_at
 
 Entering = Callable[[Node], Node]
 """From the arrivals of a type to those that are in a context, with the columns of its keys."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gpu_ops.epl import expressions as e
 from gpu_ops.epl import queries as q
+from gpu_ops.texts import expressions as e
 
 
 def levels_of(grouping: Sequence[q.Grouping]) -> list[tuple[e.Expression, ...]]:

@@ -9,12 +9,6 @@ import narwhals as nw
 import pyarrow as pa
 
 from gpu_ops.core.turns import NEW, OLD, PLACE, ROW
-from gpu_ops.epl import expressions as e
-from gpu_ops.epl.binding import types as t
-from gpu_ops.epl.binding.bound import Bound
-from gpu_ops.epl.binding.expressions import bind, constant
-from gpu_ops.epl.binding.scope import StreamScope
-from gpu_ops.epl.placed_error import failure_at, unsupported
 from gpu_ops.epl.planning.aggregate_columns import AggregateColumns
 from gpu_ops.epl.planning.chosen_events import listed, placed
 from gpu_ops.epl.planning.events import bind_shown
@@ -24,6 +18,12 @@ from gpu_ops.plan.aggregates import count
 from gpu_ops.plan.look_back import Earlier, LookBack
 from gpu_ops.plan.nodes import Node, extended
 from gpu_ops.plan.unnest import ElementOf
+from gpu_ops.texts import expressions as e
+from gpu_ops.texts.binding import types as t
+from gpu_ops.texts.binding.bound import Bound
+from gpu_ops.texts.binding.expressions import bind, constant
+from gpu_ops.texts.binding.scope import StreamScope
+from gpu_ops.texts.placed_error import failure_at, unsupported
 
 PREVIOUS = ("prev", "prevtail", "prevcount", "prevwindow")
 GROUPWIN = frozenset({"groupwin", "groupby"})

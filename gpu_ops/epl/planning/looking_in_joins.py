@@ -8,17 +8,17 @@ from typing import Any
 import narwhals as nw
 
 from gpu_ops.core.turns import PLACE, of_stream
-from gpu_ops.epl import expressions as e
 from gpu_ops.epl import queries as q
-from gpu_ops.epl.binding.bound import Bound
-from gpu_ops.epl.binding.scope import BoundStream, StreamScope
-from gpu_ops.epl.placed_error import failure_at, unsupported
 from gpu_ops.epl.planning.aggregate_columns import AggregateColumns
 from gpu_ops.epl.planning.looking_back import GROUPWIN, PREVIOUS, LookingBack
 from gpu_ops.epl.planning.parts import parts
 from gpu_ops.epl.planning.windows import StreamWindows
 from gpu_ops.plan.lookups import Looked, Lookup
 from gpu_ops.plan.nodes import Node, extended
+from gpu_ops.texts import expressions as e
+from gpu_ops.texts.binding.bound import Bound
+from gpu_ops.texts.binding.scope import BoundStream, StreamScope
+from gpu_ops.texts.placed_error import failure_at, unsupported
 
 
 class LookingInJoin:

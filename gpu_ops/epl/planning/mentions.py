@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from gpu_ops.epl import expressions as e
 from gpu_ops.epl import queries as q
-from gpu_ops.epl.binding.scope import StreamScope, is_aggregate
-from gpu_ops.epl.placed_error import PlacedError
 from gpu_ops.epl.planning.parts import parts
 from gpu_ops.plan.expressions import bare_column
+from gpu_ops.texts import expressions as e
+from gpu_ops.texts.binding.scope import StreamScope, is_aggregate
+from gpu_ops.texts.placed_error import PlacedError
 
 
 def aggregate_calls(nodes: Sequence[Any]) -> Iterator[e.FunctionCall]:

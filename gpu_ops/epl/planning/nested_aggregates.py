@@ -8,15 +8,15 @@ from dataclasses import dataclass, field
 import narwhals as nw
 import pyarrow as pa
 
-from gpu_ops.epl.binding import types as t
-from gpu_ops.epl.binding.bound import Bound
-from gpu_ops.epl.binding.expressions import bind
-from gpu_ops.epl.expressions import Expression, FunctionCall, NamedArgument, Wildcard
-from gpu_ops.epl.placed_error import unsupported
 from gpu_ops.epl.planning.aggregate_columns import AggregateColumns
 from gpu_ops.epl.planning.mentions import aggregate_calls
 from gpu_ops.plan.nested_aggregates import NestedAggregate, NestedAggregates
 from gpu_ops.plan.nodes import Node
+from gpu_ops.texts.binding import types as t
+from gpu_ops.texts.binding.bound import Bound
+from gpu_ops.texts.binding.expressions import bind
+from gpu_ops.texts.expressions import Expression, FunctionCall, NamedArgument, Wildcard
+from gpu_ops.texts.placed_error import unsupported
 
 _OUTER = frozenset({"avg", "sum", "count"})
 _INNER = frozenset({"count", "sum"})

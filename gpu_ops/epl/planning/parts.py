@@ -11,7 +11,7 @@ def parts(node: Any, into: Callable[[Any], bool] = lambda _: True) -> Iterator[A
     """A node and all nodes in it; not what is in one that ``into`` does not hold for.
 
     Examples:
-        >>> from gpu_ops.epl.expressions import Name, Operation
+        >>> from gpu_ops.texts.expressions import Name, Operation
         >>> [str(part) for part in parts(Operation("+", Name("a"), Name("b")))]
         ['a+b', 'a', 'b']
     """

@@ -9,14 +9,8 @@ from typing import Any
 import narwhals as nw
 import pyarrow as pa
 
-from gpu_ops.epl import expressions as e
 from gpu_ops.epl import patterns as p
 from gpu_ops.epl import queries as q
-from gpu_ops.epl.binding import types as t
-from gpu_ops.epl.binding.bound import Bound
-from gpu_ops.epl.binding.expressions import bind, bind_condition, bind_period, constant, period
-from gpu_ops.epl.binding.scope import unknown
-from gpu_ops.epl.placed_error import PlacedError, failure_at, unsupported
 from gpu_ops.epl.planning.arguments import MILLISECOND
 from gpu_ops.epl.planning.parts import parts
 from gpu_ops.epl.planning.planned import Ledger, known_type
@@ -28,6 +22,12 @@ from gpu_ops.errors import PlanError
 from gpu_ops.plan import patterns as tree
 from gpu_ops.plan.pattern_streams import PatternColumns, PatternStreams, SetTag
 from gpu_ops.plan.row_programs import RowProgram
+from gpu_ops.texts import expressions as e
+from gpu_ops.texts.binding import types as t
+from gpu_ops.texts.binding.bound import Bound
+from gpu_ops.texts.binding.expressions import bind, bind_condition, bind_period, constant, period
+from gpu_ops.texts.binding.scope import unknown
+from gpu_ops.texts.placed_error import PlacedError, failure_at, unsupported
 
 _CRONTAB_FIELDS: tuple[tree.CrontabField, ...] = ("minutes", "hours", "days", "months", "weekdays", "seconds")
 _MOST_LEVEL = 1 << 30

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from gpu_ops.core.time import MIN_TIME
-from gpu_ops.epl.binding.scope import unknown
 from gpu_ops.epl.patterns import EventFilter
 from gpu_ops.epl.planning.known_contexts import KnownContext
 from gpu_ops.epl.planning.settings import VariableSetting
 from gpu_ops.epl.planning.variables import KnownVariable, ReadVariables
 from gpu_ops.plan.nodes import Feed, Node
+from gpu_ops.texts.binding.scope import unknown
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,6 @@ from typing import Any
 import narwhals as nw
 
 from gpu_ops.core.turns import CLOCK, PLACE
-from gpu_ops.epl.binding import types as t
-from gpu_ops.epl.binding.bound import Bound
-from gpu_ops.epl.binding.expressions import bind
-from gpu_ops.epl.expressions import Constant, Expression, FunctionCall, Period
-from gpu_ops.epl.placed_error import failure_at, unsupported
 from gpu_ops.epl.planning.aggregate_columns import AggregateColumns
 from gpu_ops.epl.planning.arguments import clock_span
 from gpu_ops.plan import aggregates as g
@@ -22,6 +17,11 @@ from gpu_ops.plan.clock_windows import ClockedWindow, ClockSpan, StampSpan
 from gpu_ops.plan.deliveries import Life
 from gpu_ops.plan.lookups import Looked, Lookup
 from gpu_ops.plan.nodes import Filter, Node
+from gpu_ops.texts.binding import types as t
+from gpu_ops.texts.binding.bound import Bound
+from gpu_ops.texts.binding.expressions import bind
+from gpu_ops.texts.expressions import Constant, Expression, FunctionCall, Period
+from gpu_ops.texts.placed_error import failure_at, unsupported
 
 _MILLISECONDS = 1000
 

@@ -9,8 +9,13 @@ from typing import Any, Literal, TypeAlias
 import narwhals as nw
 
 from gpu_ops.core.time import MIN_TIME
-from gpu_ops.epl.binding.expressions import constant
-from gpu_ops.epl.expressions import (
+from gpu_ops.epl.planning.arguments import clock_span
+from gpu_ops.epl.queries import Crontab, EventCount, Output, OutputWhen
+from gpu_ops.plan.clock_windows import ClockSpan
+from gpu_ops.plan.crontab_times import CrontabTimes
+from gpu_ops.plan.rates import AtTimes, Condition, EveryPeriod, EveryRows, Rate, When
+from gpu_ops.texts.binding.expressions import constant
+from gpu_ops.texts.expressions import (
     Argument,
     Constant,
     CronLast,
@@ -23,12 +28,7 @@ from gpu_ops.epl.expressions import (
     Syntax,
     Wildcard,
 )
-from gpu_ops.epl.placed_error import failure_at
-from gpu_ops.epl.planning.arguments import clock_span
-from gpu_ops.epl.queries import Crontab, EventCount, Output, OutputWhen
-from gpu_ops.plan.clock_windows import ClockSpan
-from gpu_ops.plan.crontab_times import CrontabTimes
-from gpu_ops.plan.rates import AtTimes, Condition, EveryPeriod, EveryRows, Rate, When
+from gpu_ops.texts.placed_error import failure_at
 
 Numbers: TypeAlias = Callable[[Expression], Any]
 """The value of an expression when the statement begins, such as a variable's."""

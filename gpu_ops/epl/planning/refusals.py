@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from gpu_ops.core.turns import DUE
 from gpu_ops.epl import queries as q
-from gpu_ops.epl.placed_error import failure_at, unsupported
 from gpu_ops.epl.planning.aggregates import PlannedAggregates
 from gpu_ops.epl.planning.mentions import drops_oldest, may_drain
 from gpu_ops.epl.planning.subqueries import asks
 from gpu_ops.epl.planning.windows import StreamWindows
 from gpu_ops.plan.rates import Kind
+from gpu_ops.texts.placed_error import failure_at, unsupported
 
 
 def refuse_windows(query: q.Query, windows: StreamWindows) -> None:

@@ -10,16 +10,10 @@ import pyarrow as pa
 
 from gpu_ops.core.time import TIME_TYPE
 from gpu_ops.core.turns import CLOCK, PLACE
-from gpu_ops.epl import expressions as e
 from gpu_ops.epl import patterns as p
 from gpu_ops.epl import queries as q
-from gpu_ops.epl.binding import types as t
-from gpu_ops.epl.binding.bound import Bound, constant_bound
-from gpu_ops.epl.binding.expressions import bind, bind_condition, constant
-from gpu_ops.epl.binding.names import column_name
-from gpu_ops.epl.binding.scope import BoundStream, StreamScope
+from gpu_ops.epl.column_names import column_name
 from gpu_ops.epl.inlining import rebuilt
-from gpu_ops.epl.placed_error import failure_at, unsupported
 from gpu_ops.epl.planning.aggregates import PlannedAggregates
 from gpu_ops.epl.planning.arguments import clock_span
 from gpu_ops.epl.planning.events import event_of
@@ -31,6 +25,12 @@ from gpu_ops.plan import row_patterns as r
 from gpu_ops.plan.nodes import Node, Project
 from gpu_ops.plan.row_conditions import RowConditions
 from gpu_ops.plan.row_matches import ChosenRow, NoteKind, OverRows, RowMatches, VariableRule
+from gpu_ops.texts import expressions as e
+from gpu_ops.texts.binding import types as t
+from gpu_ops.texts.binding.bound import Bound, constant_bound
+from gpu_ops.texts.binding.expressions import bind, bind_condition, constant
+from gpu_ops.texts.binding.scope import BoundStream, StreamScope
+from gpu_ops.texts.placed_error import failure_at, unsupported
 
 _EVENT = "@event"
 

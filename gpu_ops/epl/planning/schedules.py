@@ -7,12 +7,12 @@ import re
 from typing import Any
 
 from gpu_ops.core.time import MAX_TIME
-from gpu_ops.epl import expressions as e
-from gpu_ops.epl.binding.expressions import constant, period
 from gpu_ops.epl.patterns import PatternObserver
-from gpu_ops.epl.placed_error import failure_at, unsupported
 from gpu_ops.epl.planning.arguments import MILLISECOND
 from gpu_ops.plan.patterns import ScheduledTimes
+from gpu_ops.texts import expressions as e
+from gpu_ops.texts.binding.expressions import constant, period
+from gpu_ops.texts.placed_error import failure_at, unsupported
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _REPEATS = re.compile(r"R(\d*)")

@@ -9,11 +9,6 @@ from typing import Literal
 import narwhals as nw
 
 from gpu_ops.core.turns import GROUPING, OLD, ROW
-from gpu_ops.epl import expressions as e
-from gpu_ops.epl.binding import types as t
-from gpu_ops.epl.binding.bound import Bound
-from gpu_ops.epl.binding.scope import BoundStream, StreamScope, unknown
-from gpu_ops.epl.placed_error import failure_at, unsupported
 from gpu_ops.epl.planning.aggregates import PlannedAggregates
 from gpu_ops.epl.planning.chosen_events import last_of
 from gpu_ops.epl.planning.known_contexts import ContextNames
@@ -24,6 +19,11 @@ from gpu_ops.epl.planning.subqueries import Asked
 from gpu_ops.epl.planning.variables import VariableColumns
 from gpu_ops.plan.expressions import bare_column
 from gpu_ops.plan.rates import COUNTS
+from gpu_ops.texts import expressions as e
+from gpu_ops.texts.binding import types as t
+from gpu_ops.texts.binding.bound import Bound
+from gpu_ops.texts.binding.scope import BoundStream, StreamScope, unknown
+from gpu_ops.texts.placed_error import failure_at, unsupported
 
 
 @dataclass(frozen=True)

@@ -9,16 +9,16 @@ import narwhals as nw
 import pyarrow as pa
 
 from gpu_ops.core.time import TICK
-from gpu_ops.epl import expressions as e
-from gpu_ops.epl.binding import types as t
-from gpu_ops.epl.binding.bound import Bound, as_type
-from gpu_ops.epl.binding.expressions import bind
-from gpu_ops.epl.binding.scope import BoundStream, StreamScope, unknown
-from gpu_ops.epl.placed_error import failure_at, unsupported
 from gpu_ops.epl.planning.parts import parts
 from gpu_ops.epl.planning.variables import KnownVariable, column_of
 from gpu_ops.epl.queries import Assignment
 from gpu_ops.plan.nodes import Feed, Node, Project
+from gpu_ops.texts import expressions as e
+from gpu_ops.texts.binding import types as t
+from gpu_ops.texts.binding.bound import Bound, as_type
+from gpu_ops.texts.binding.expressions import bind
+from gpu_ops.texts.binding.scope import BoundStream, StreamScope, unknown
+from gpu_ops.texts.placed_error import failure_at, unsupported
 
 
 @dataclass(frozen=True)

@@ -16,15 +16,9 @@ import narwhals as nw
 import pyarrow as pa
 
 from gpu_ops.core.time import TICK
-from gpu_ops.epl import expressions as e
 from gpu_ops.epl import queries as q
-from gpu_ops.epl.binding import types as t
-from gpu_ops.epl.binding.bound import Bound, as_type
-from gpu_ops.epl.binding.conditions import compared_as, joined_by
-from gpu_ops.epl.binding.expressions import bind, bind_condition
 from gpu_ops.epl.inlining import rebuilt
 from gpu_ops.epl.patterns import EventFilter
-from gpu_ops.epl.placed_error import failure_at
 from gpu_ops.epl.planning.parts import parts
 from gpu_ops.epl.planning.planned import Ledger, PlannedStatement, known_type
 from gpu_ops.epl.planning.scopes import EventScope, WindowedStream
@@ -35,6 +29,12 @@ from gpu_ops.plan.deliveries import Deliveries
 from gpu_ops.plan.expressions import copied
 from gpu_ops.plan.nodes import Feed, Filter, Node, Project
 from gpu_ops.plan.standing import HOLDS, PASSES, Equal, InRange, StandingFilter, constant_name, value_name
+from gpu_ops.texts import expressions as e
+from gpu_ops.texts.binding import types as t
+from gpu_ops.texts.binding.bound import Bound, as_type
+from gpu_ops.texts.binding.conditions import compared_as, joined_by
+from gpu_ops.texts.binding.expressions import bind, bind_condition
+from gpu_ops.texts.placed_error import failure_at
 
 _COMPARED = frozenset({"=", "!=", "<", "<=", ">", ">="})
 _KINDS = frozenset({"int", "long", "float", "double", "string"})

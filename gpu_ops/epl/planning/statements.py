@@ -10,15 +10,10 @@ import pyarrow as pa
 
 from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK
 from gpu_ops.core.turns import CLOCK, EMPTY, GROUPING, HELD, INSTANCE, MARK, NEW, OLD, ORDER, PLACE, ROW, of_stream
-from gpu_ops.epl import expressions as e
 from gpu_ops.epl import queries as q
 from gpu_ops.epl import statements as s
-from gpu_ops.epl.binding.bound import Bound
-from gpu_ops.epl.binding.expressions import bind, bind_condition, constant
-from gpu_ops.epl.binding.names import column_names
-from gpu_ops.epl.binding.scope import StreamScope
+from gpu_ops.epl.column_names import column_names
 from gpu_ops.epl.patterns import EventFilter
-from gpu_ops.epl.placed_error import failure_at, unsupported
 from gpu_ops.epl.planning.aggregates import PlannedAggregates
 from gpu_ops.epl.planning.derived import DerivedView, is_derived
 from gpu_ops.epl.planning.events import event_of, stream_meant
@@ -49,6 +44,11 @@ from gpu_ops.plan.lean import lean
 from gpu_ops.plan.nodes import Filter, Node, Project, extended, selected
 from gpu_ops.plan.per_delivery import PerDelivery, RowKey
 from gpu_ops.plan.rates import AtTimes, EveryPeriod, EveryRows, Kind, OutputRate
+from gpu_ops.texts import expressions as e
+from gpu_ops.texts.binding.bound import Bound
+from gpu_ops.texts.binding.expressions import bind, bind_condition, constant
+from gpu_ops.texts.binding.scope import StreamScope
+from gpu_ops.texts.placed_error import failure_at, unsupported
 
 _WHAT: dict[type, str] = {
     s.OnQuery: "triggers (on … select)",

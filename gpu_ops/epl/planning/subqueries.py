@@ -11,16 +11,9 @@ import pyarrow as pa
 
 from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK
 from gpu_ops.core.turns import DUE, PLACE
-from gpu_ops.epl import expressions as e
 from gpu_ops.epl import queries as q
-from gpu_ops.epl.binding import conditions
-from gpu_ops.epl.binding import types as t
-from gpu_ops.epl.binding.bound import Bound, as_type
-from gpu_ops.epl.binding.expressions import bind, bind_condition
-from gpu_ops.epl.binding.names import column_names
-from gpu_ops.epl.binding.scope import BindingScope, BoundStream, StreamScope, is_aggregate, unknown
+from gpu_ops.epl.column_names import column_names
 from gpu_ops.epl.patterns import EventFilter
-from gpu_ops.epl.placed_error import failure_at, unsupported
 from gpu_ops.epl.planning.aggregate_columns import AggregateColumns
 from gpu_ops.epl.planning.aggregates import PlannedAggregates
 from gpu_ops.epl.planning.known_contexts import ContextNames
@@ -36,6 +29,13 @@ from gpu_ops.plan.expressions import column_names as columns_of
 from gpu_ops.plan.joins import On
 from gpu_ops.plan.lookups import Looked, Lookup, PairGroups, PairLookup
 from gpu_ops.plan.nodes import Filter, Node, Project, extended
+from gpu_ops.texts import expressions as e
+from gpu_ops.texts.binding import conditions
+from gpu_ops.texts.binding import types as t
+from gpu_ops.texts.binding.bound import Bound, as_type
+from gpu_ops.texts.binding.expressions import bind, bind_condition
+from gpu_ops.texts.binding.scope import BindingScope, BoundStream, StreamScope, is_aggregate, unknown
+from gpu_ops.texts.placed_error import failure_at, unsupported
 
 
 class Streams(Protocol):

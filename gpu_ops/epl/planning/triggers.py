@@ -8,18 +8,18 @@ import narwhals as nw
 import pyarrow as pa
 
 from gpu_ops.core.turns import CLOCK, NEW, ORDER, ROW
-from gpu_ops.epl import expressions as e
 from gpu_ops.epl import statements as s
-from gpu_ops.epl.binding.expressions import bind_condition
-from gpu_ops.epl.binding.scope import BoundStream
 from gpu_ops.epl.patterns import EventFilter
-from gpu_ops.epl.placed_error import unsupported
 from gpu_ops.epl.planning.parts import parts
 from gpu_ops.epl.planning.planned import Ledger, PlannedStatement, known_type
 from gpu_ops.epl.planning.scopes import EventScope
 from gpu_ops.epl.planning.settings import setting
 from gpu_ops.epl.planning.variables import VariableColumns, VariableNames, reads
 from gpu_ops.plan.nodes import Filter, Node, extended, selected
+from gpu_ops.texts import expressions as e
+from gpu_ops.texts.binding.expressions import bind_condition
+from gpu_ops.texts.binding.scope import BoundStream
+from gpu_ops.texts.placed_error import unsupported
 
 
 def planned_setting(on: s.OnSet, ledger: Ledger, names: VariableNames) -> PlannedStatement:

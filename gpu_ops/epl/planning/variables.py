@@ -11,19 +11,19 @@ import pyarrow as pa
 
 from gpu_ops.core.time import TICK
 from gpu_ops.core.turns import CHANGED, ENTERED, LEFT, MARK, ORDER, ROW
-from gpu_ops.epl import expressions as e
 from gpu_ops.epl import queries as q
-from gpu_ops.epl.binding.bound import Bound
-from gpu_ops.epl.binding.scope import is_aggregate
-from gpu_ops.epl.binding.types import type_name
 from gpu_ops.epl.inlining import Change, rebuilt
 from gpu_ops.epl.patterns import EventFilter, PatternEvents
-from gpu_ops.epl.placed_error import failure_at, unsupported
 from gpu_ops.epl.planning.derived import is_derived
 from gpu_ops.epl.planning.parts import parts
 from gpu_ops.epl.statements import Trigger
 from gpu_ops.plan.joins import AsOf, Union, cast_to
 from gpu_ops.plan.nodes import Feed, Filter, Node, extended
+from gpu_ops.texts import expressions as e
+from gpu_ops.texts.binding.bound import Bound
+from gpu_ops.texts.binding.scope import is_aggregate
+from gpu_ops.texts.binding.types import type_name
+from gpu_ops.texts.placed_error import failure_at, unsupported
 
 _OF_OTHER_ROWS = frozenset({"prev", "prior", "prevtail", "prevcount", "prevwindow"})
 _WHILE = frozenset({"expr", "expr_batch"})

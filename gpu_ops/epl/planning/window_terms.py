@@ -8,14 +8,14 @@ import narwhals as nw
 import pyarrow as pa
 
 from gpu_ops.core.turns import CLOCK
-from gpu_ops.epl.binding import types as t
-from gpu_ops.epl.binding.bound import Bound
-from gpu_ops.epl.binding.expressions import bind, bind_condition
-from gpu_ops.epl.binding.scope import BindingScope
-from gpu_ops.epl.expressions import Expression, FunctionCall, Member, Name, NamedArgument, Wildcard
-from gpu_ops.epl.placed_error import failure_at, unsupported
 from gpu_ops.epl.planning.arguments import MILLISECOND
 from gpu_ops.plan.window_conditions import COUNT, NEWEST, OLDEST, SUM
+from gpu_ops.texts.binding import types as t
+from gpu_ops.texts.binding.bound import Bound
+from gpu_ops.texts.binding.expressions import bind, bind_condition
+from gpu_ops.texts.binding.scope import BindingScope
+from gpu_ops.texts.expressions import Expression, FunctionCall, Member, Name, NamedArgument, Wildcard
+from gpu_ops.texts.placed_error import failure_at, unsupported
 
 _EVENTS = {"newest_event": NEWEST, "oldest_event": OLDEST}
 _STAMPS = {"newest_timestamp": NEWEST, "oldest_timestamp": OLDEST}

@@ -11,10 +11,6 @@ import pyarrow as pa
 
 from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK
 from gpu_ops.core.turns import CLOCK, DUE, PLACE
-from gpu_ops.epl.binding.expressions import Bound, bind, bind_condition, constant
-from gpu_ops.epl.binding.scope import BindingScope
-from gpu_ops.epl.expressions import Argument, Constant, Expression, SortKey, Syntax
-from gpu_ops.epl.placed_error import failure_at, unsupported
 from gpu_ops.epl.planning.arguments import MILLISECOND, clock_span, milliseconds, whole_number
 from gpu_ops.epl.planning.window_terms import WindowScope
 from gpu_ops.epl.queries import Retain, View
@@ -36,6 +32,10 @@ from gpu_ops.plan.nodes import Node, extended, selected
 from gpu_ops.plan.window_conditions import NEWEST, OLDEST, Until, While, window_condition
 from gpu_ops.plan.window_kinds import DataWindowKind
 from gpu_ops.plan.window_sets import SetPart, UntilTime, WindowSet
+from gpu_ops.texts.binding.expressions import Bound, bind, bind_condition, constant
+from gpu_ops.texts.binding.scope import BindingScope
+from gpu_ops.texts.expressions import Argument, Constant, Expression, SortKey, Syntax
+from gpu_ops.texts.placed_error import failure_at, unsupported
 
 _DERIVED = frozenset({"size", "uni", "linest", "correl", "weighted_avg", "merge"})
 _NAMESPACES = {"": "", "win": "win", "std": "std", "ext": "ext", "stat": "stat"}

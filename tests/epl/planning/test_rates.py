@@ -6,14 +6,14 @@ import narwhals as nw
 import pytest
 
 from gpu_ops.epl import parse
-from gpu_ops.epl.binding.expressions import constant
-from gpu_ops.epl.expressions import Expression, Name
-from gpu_ops.epl.placed_error import PlacedError
 from gpu_ops.epl.planning.rates import PlannedOutput, crontab_times, output_rate
 from gpu_ops.epl.queries import Crontab, Output, Query
 from gpu_ops.plan.clock_windows import ClockSpan
 from gpu_ops.plan.crontab_times import CrontabTimes
 from gpu_ops.plan.rates import AtTimes, EveryPeriod, EveryRows, Rate, When
+from gpu_ops.texts.binding.expressions import constant
+from gpu_ops.texts.expressions import Expression, Name
+from gpu_ops.texts.placed_error import PlacedError
 
 
 def planned(clause: str, **more: Any) -> PlannedOutput:

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from gpu_ops.core.time import MAX_TIME
 from gpu_ops.core.turns import PLACE, TURN
 from gpu_ops.epl import parse
-from gpu_ops.epl.binding.scope import BoundStream, StreamScope
-from gpu_ops.epl.placed_error import PlacedError
 from gpu_ops.epl.planning.windows import StreamWindows, windowed
 from gpu_ops.epl.queries import Query, StreamTerm
 from gpu_ops.plan.nodes import Node
+from gpu_ops.texts.binding.scope import BoundStream, StreamScope
+from gpu_ops.texts.placed_error import PlacedError
 from tests.support import clock_reference as brute
 from tests.support.devices import HERE
 from tests.support.examples import by_default

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from gpu_ops.epl import expressions as e
 from gpu_ops.epl import queries as q
+from gpu_ops.texts import expressions as e
 from tests.support.epl_interpreter.clock import whole_milliseconds
 from tests.support.epl_interpreter.values import (
     Events,

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from gpu_ops.epl import expressions as e
 from gpu_ops.epl import patterns as p
 from gpu_ops.epl import queries as q
 from gpu_ops.epl import statements as s
 from gpu_ops.epl.inlining import rebuilt
+from gpu_ops.texts import expressions as e
 from tests.support.epl_interpreter.clock import Callback, Clock
 from tests.support.epl_interpreter.crontab import Times
 from tests.support.epl_interpreter.statements import Engine, QueryStatement

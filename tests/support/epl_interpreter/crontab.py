@@ -6,8 +6,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from gpu_ops.epl import expressions as e
 from gpu_ops.epl import queries as q
+from gpu_ops.texts import expressions as e
 
 _BOUNDS = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 6), (0, 59))
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

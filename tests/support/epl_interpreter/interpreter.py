@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from gpu_ops.epl import expressions as e
 from gpu_ops.epl import parse
 from gpu_ops.epl import patterns as p
 from gpu_ops.epl import queries as q
 from gpu_ops.epl import statements as s
+from gpu_ops.texts import expressions as e
 from tests.support.epl_interpreter.clock import Clock
 from tests.support.epl_interpreter.contexts import Context, ContextStatement
 from tests.support.epl_interpreter.statements import QueryStatement

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
-from gpu_ops.epl import expressions as e
 from gpu_ops.epl import queries as q
 from gpu_ops.epl import statements as s
-from gpu_ops.epl.binding.names import column_name
+from gpu_ops.epl.column_names import column_name
+from gpu_ops.texts import expressions as e
 from tests.support.epl_interpreter import output as rates
 from tests.support.epl_interpreter.aggregates import Aggregation, Key, aggregate_calls, is_aggregate, local_keys
 from tests.support.epl_interpreter.clock import Clock, Slot

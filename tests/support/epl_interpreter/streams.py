@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from gpu_ops.epl import expressions as e
 from gpu_ops.epl import patterns as p
 from gpu_ops.epl import queries as q
+from gpu_ops.texts import expressions as e
 from tests.support.epl_interpreter.chains import Grouped, chain
 from tests.support.epl_interpreter.values import Event, Scope, evaluate, holds
 from tests.support.epl_interpreter.windows import Listed, Place, View

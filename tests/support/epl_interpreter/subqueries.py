@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gpu_ops.epl import expressions as e
 from gpu_ops.epl import queries as q
+from gpu_ops.texts import expressions as e
 from tests.support.epl_interpreter.aggregates import Aggregation, aggregate_calls, is_aggregate, keys_of
 from tests.support.epl_interpreter.streams import Stream
 from tests.support.epl_interpreter.values import Events, Scope, Surroundings, evaluate, holds

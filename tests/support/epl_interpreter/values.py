@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, fields, is_dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol
 
-from gpu_ops.epl import expressions as e
 from gpu_ops.epl import queries as q
+from gpu_ops.texts import expressions as e
 from tests.support.epl_interpreter.clock import Span, whole_milliseconds
 
 

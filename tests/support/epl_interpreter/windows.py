@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from gpu_ops.epl import expressions as e
+from gpu_ops.texts import expressions as e
 from tests.support.epl_interpreter.aggregates import Aggregation, aggregate_calls
 from tests.support.epl_interpreter.clock import Callback, Clock, Slot
 from tests.support.epl_interpreter.values import (

@@ -17,9 +17,9 @@ import narwhals as nw
 import polars as pl
 import pyarrow as pa
 
-from gpu_ops.epl.binding import types as t
-from gpu_ops.epl.binding.bound import Bound, as_type, beside, is_finite
-from gpu_ops.epl.placed_error import HasPlace, PlacedError, failure_at, unsupported
+from gpu_ops.texts.binding import types as t
+from gpu_ops.texts.binding.bound import Bound, as_type, beside, is_finite
+from gpu_ops.texts.placed_error import HasPlace, PlacedError, failure_at, unsupported
 
 _APPLIED: dict[str, Any] = {
     "=": operators.eq,

@@ -14,10 +14,10 @@ from typing import Any
 import narwhals as nw
 import pyarrow as pa
 
-from gpu_ops.epl.binding import types as t
-from gpu_ops.epl.binding.bound import Bound, as_type, beside, constant_bound
-from gpu_ops.epl.expressions import Constant, Expression
-from gpu_ops.epl.placed_error import failure_at, unsupported
+from gpu_ops.texts.binding import types as t
+from gpu_ops.texts.binding.bound import Bound, as_type, beside, constant_bound
+from gpu_ops.texts.expressions import Constant, Expression
+from gpu_ops.texts.placed_error import failure_at, unsupported
 
 _RANGES = {"int": 1 << 31, "long": 1 << 63}
 

@@ -14,10 +14,10 @@ from typing import Protocol
 import narwhals as nw
 import pyarrow as pa
 
-from gpu_ops.epl.binding import types as t
-from gpu_ops.epl.binding.bound import Bound
-from gpu_ops.epl.expressions import Expression, FunctionCall, Member, Name, NamedArgument
-from gpu_ops.epl.placed_error import HasPlace, PlacedError, failure_at
+from gpu_ops.texts.binding import types as t
+from gpu_ops.texts.binding.bound import Bound
+from gpu_ops.texts.expressions import Expression, FunctionCall, Member, Name, NamedArgument
+from gpu_ops.texts.placed_error import HasPlace, PlacedError, failure_at
 
 _NAMES = """
     sum avg count median stddev avedev fmin fmax minever maxever fminever fmaxever first last window nth firstever
@@ -96,7 +96,7 @@ class StreamScope:
     """Expressions about single rows of streams. There are no aggregates.
 
     Examples:
-        >>> from gpu_ops.epl.binding.types import event_type
+        >>> from gpu_ops.texts.binding.types import event_type
         >>> amounts = BoundStream("w", "Withdrawal", event_type({"amount": "int"}), {"amount": "w.amount"})
         >>> StreamScope([amounts]).property(Member(Name("w"), "amount")).type
         DataType(int32)

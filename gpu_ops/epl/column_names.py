@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from gpu_ops.epl.expressions import Syntax, Wildcard
-from gpu_ops.epl.placed_error import failure_at
 from gpu_ops.epl.queries import SelectItem, Subquery
+from gpu_ops.texts.expressions import Syntax, Wildcard
+from gpu_ops.texts.placed_error import failure_at
 
 _TICKS = re.compile(r"'(?:[^'\\]|\\.)*'|`", re.DOTALL)
 

@@ -12,9 +12,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gpu_ops.epl.binding.types import type_name
 from gpu_ops.errors import ColumnError, PlanError, shown
 from gpu_ops.ingest.turn_numbers import numbered
+from gpu_ops.texts.binding.types import type_name
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 

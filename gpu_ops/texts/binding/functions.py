@@ -9,11 +9,11 @@ import narwhals as nw
 import pyarrow as pa
 
 from gpu_ops.core.turns import CLOCK
-from gpu_ops.epl.binding import types as t
-from gpu_ops.epl.binding.bound import Bound, as_type, constant_bound
-from gpu_ops.epl.binding.scope import unknown
-from gpu_ops.epl.expressions import Cast, Constant, FunctionCall, Syntax
-from gpu_ops.epl.placed_error import failure_at, unsupported
+from gpu_ops.texts.binding import types as t
+from gpu_ops.texts.binding.bound import Bound, as_type, constant_bound
+from gpu_ops.texts.binding.scope import unknown
+from gpu_ops.texts.expressions import Cast, Constant, FunctionCall, Syntax
+from gpu_ops.texts.placed_error import failure_at, unsupported
 
 _Function = Callable[[FunctionCall, Sequence[Bound]], Bound]
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
-from gpu_ops.epl.expressions import TextPlace
 from gpu_ops.errors import TextError
+from gpu_ops.texts.expressions import TextPlace
 
 
 class PlacedError(Exception):

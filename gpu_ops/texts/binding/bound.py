@@ -10,8 +10,8 @@ from typing import Any
 import narwhals as nw
 import pyarrow as pa
 
-from gpu_ops.epl.binding import types as t
-from gpu_ops.epl.expressions import NOWHERE, Constant, Expression, TextPlace
+from gpu_ops.texts.binding import types as t
+from gpu_ops.texts.expressions import NOWHERE, Constant, Expression, TextPlace
 
 _TYPES = {
     "int": t.INT,

@@ -25,13 +25,13 @@ from typing import Any
 import narwhals as nw
 import pyarrow as pa
 
-from gpu_ops.epl import expressions as e
-from gpu_ops.epl.binding import arithmetic, conditions, functions
-from gpu_ops.epl.binding import types as t
-from gpu_ops.epl.binding.bound import Bound, as_type, constant_bound
-from gpu_ops.epl.binding.constants import ConstantScope, TimeSpan, long_of, span
-from gpu_ops.epl.binding.scope import BindingScope, is_aggregate, unknown
-from gpu_ops.epl.placed_error import PlacedError, failure_at, unsupported
+from gpu_ops.texts import expressions as e
+from gpu_ops.texts.binding import arithmetic, conditions, functions
+from gpu_ops.texts.binding import types as t
+from gpu_ops.texts.binding.bound import Bound, as_type, constant_bound
+from gpu_ops.texts.binding.constants import ConstantScope, TimeSpan, long_of, span
+from gpu_ops.texts.binding.scope import BindingScope, is_aggregate, unknown
+from gpu_ops.texts.placed_error import PlacedError, failure_at, unsupported
 
 __all__ = ["Bound", "TimeSpan", "bind", "bind_condition", "bind_period", "constant", "period"]
 
@@ -49,7 +49,7 @@ def bind(expression: e.Syntax, scope: BindingScope) -> Bound:
     Examples:
         >>> import polars as pl
         >>> from gpu_ops.epl import parse
-        >>> from gpu_ops.epl.binding.scope import BoundStream, StreamScope
+        >>> from gpu_ops.texts.binding.scope import BoundStream, StreamScope
         >>> (statement,) = parse("select amount * 2 from Withdrawal")
         >>> withdrawals = BoundStream("", "Withdrawal", t.event_type({"amount": "int"}))
         >>> bound = bind(statement.body.items[0].expression, StreamScope([withdrawals]))
@@ -85,7 +85,7 @@ def constant(expression: e.Syntax) -> Any:
         PlacedError: It is no constant.
 
     Examples:
-        >>> from gpu_ops.epl.expressions import Constant, Operation, Prefixed
+        >>> from gpu_ops.texts.expressions import Constant, Operation, Prefixed
         >>> constant(Operation("*", Constant(2, "int"), Prefixed("-", Constant(5, "int"))))
         -10
     """
@@ -106,7 +106,7 @@ def period(node: e.Syntax) -> TimeSpan:
         PlacedError: It is neither, or no constant.
 
     Examples:
-        >>> from gpu_ops.epl.expressions import Constant, Period
+        >>> from gpu_ops.texts.expressions import Constant, Period
         >>> period(Period(((Constant(1, "int"), "year"), (Constant(1.5, "double"), "second"))))
         TimeSpan(months=12, milliseconds=1500)
         >>> period(Constant(10, "int"))

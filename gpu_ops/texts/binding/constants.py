@@ -8,10 +8,10 @@ from typing import Any, NamedTuple, NoReturn
 
 import narwhals as nw
 
-from gpu_ops.epl.binding import types as t
-from gpu_ops.epl.binding.bound import Bound, as_type
-from gpu_ops.epl.expressions import Expression, FunctionCall, Member, Name, Period
-from gpu_ops.epl.placed_error import failure_at, unsupported
+from gpu_ops.texts.binding import types as t
+from gpu_ops.texts.binding.bound import Bound, as_type
+from gpu_ops.texts.expressions import Expression, FunctionCall, Member, Name, Period
+from gpu_ops.texts.placed_error import failure_at, unsupported
 
 _MONTHS = {"year": 12, "month": 1}
 _DAY = 86_400_000

@@ -1,0 +1,1 @@
+"""StreamCruncher's language: queries that run in cycles over partitions of streams."""

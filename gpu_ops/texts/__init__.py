@@ -1,0 +1,1 @@
+"""What the languages share: expressions with their places, their errors, and how they are bound to columns."""
