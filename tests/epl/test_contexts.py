@@ -128,6 +128,20 @@ def test_categories_and_nested_contexts() -> None:
     assert _click(runtime, "a", 70) == [[{"size": "large", "user": "a", "c": 2}]]
 
 
+def test_a_hash_shares_events_out() -> None:
+    """Java's hash codes of a, b and c are 97, 98 and 99: a and c are in one of two buckets, which has one sum."""
+    text = """
+        create context C coalesce by hash_code(user) from Click granularity 2%s;
+        @name('s') context C select context.id as id, sum(v) as s from Click;
+    """
+    lazy, early = _runtime(text % ""), _runtime(text % " preallocate")
+    rows = [("b", 1), ("a", 2), ("c", 4)]
+    wanted = [[[{"id": 0, "s": 1}]], [[{"id": 1, "s": 2}]], [[{"id": 1, "s": 6}]]]
+    assert [_click(lazy, *row) for row in rows] == wanted
+    assert rows_of(early.rows("s")) == [{"id": 0, "s": None}, {"id": 1, "s": None}]
+    assert [_click(early, *row) for row in rows] == wanted
+
+
 def test_a_later_statement_joins_the_instances_that_are_there() -> None:
     """It sees the sessions that began before it; when the last statement has gone, the context begins anew."""
     runtime = _runtime(_SESSIONS + "@name('one') context Session select context.id as id, v from Click;")
@@ -200,7 +214,7 @@ def test_over_data_at_rest() -> None:
             "create context C start Login end pattern [Logout -> Logout]",
             "ends of instances by patterns of several events",
         ),
-        ("create context C coalesce by hash_code(user) from Click granularity 4", "contexts by hash"),
+        ("create context C coalesce by mod(user) from Click granularity 4", "the hash function mod"),
         (_SESSIONS + "context Session select v from Click limit 1", "limits within contexts"),
         (_SESSIONS + "context Session select v from Click output every 2 events", "output rates within contexts"),
         (_SESSIONS + "context Session create variable int x", "variables of contexts"),

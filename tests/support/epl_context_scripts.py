@@ -16,6 +16,9 @@ _OF_KEYS = (
     "partition by k from A initiated by A(v > 0) as s terminated by A(v = 0)",
     "partition by k from A terminated after 1 sec",
     "group v < 2 as low, group v > 0 as high from A",
+    "coalesce by hash_code(k) from A granularity 2",
+    "coalesce by hash_code(k, v) from A(v > 0) granularity 3",
+    "coalesce by consistent_hash_crc32(k) from A, consistent_hash_crc32(k) from B granularity 3 preallocate",
 )
 _BY_EVENTS = (
     "initiated by B as s terminated by B(k = s.k)",
@@ -39,6 +42,7 @@ _BY_CLOCK = (
 )
 _WITHIN = (
     "partition by k from A",
+    "coalesce by hash_code(k) from A granularity 2",
     "group v < 2 as low, group v > 0 as high from A",
     "initiated by B as s terminated by B(k = s.k)",
     "initiated by @now terminated by A(v = 3)",

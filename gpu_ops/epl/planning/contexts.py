@@ -21,6 +21,7 @@ from gpu_ops.epl.planning.joins import conjuncts
 from gpu_ops.epl.planning.known_contexts import ContextLevel, Entering, KnownContext, Path
 from gpu_ops.epl.planning.planned import Ledger, known_type
 from gpu_ops.epl.planning.rates import crontab_times
+from gpu_ops.plan.buckets import Bucket, HashFunction, is_hashed
 from gpu_ops.plan.contexts import AtOnce, Instances
 from gpu_ops.plan.expressions import bare_column
 from gpu_ops.plan.joins import Union
@@ -32,6 +33,9 @@ from gpu_ops.texts.binding.bound import Bound, as_type
 from gpu_ops.texts.binding.expressions import bind, bind_condition, period
 from gpu_ops.texts.binding.scope import BoundStream, StreamScope
 from gpu_ops.texts.placed_error import failure_at, unsupported
+
+_HASHES: dict[str, HashFunction] = {"hash_code": "hash_code", "consistent_hash_crc32": "consistent_hash_crc32"}
+_MOST_BUCKETS = 1 << 20
 
 # Contexts as they are created
 
@@ -85,7 +89,7 @@ class _LevelPlanner:
             case s.KeyedContext():
                 self._keyed(self._kind)
             case s.HashContext():
-                raise unsupported(self._kind, "contexts by hash")
+                self._hashed(self._kind)
             case s.CategoryContext():
                 self._category(self._kind)
             case s.StartEndContext(start, end):
@@ -277,6 +281,50 @@ class _LevelPlanner:
             label = nw.when(nw.col(key) == 0).then(nw.lit(kind.categories[0].label))
         self._property("label", bound=Bound(label, t.TEXT, "label"))
         self._options |= {"keys": (*self._number, key), "preset": len(conditions), "number": key}
+
+    def _hashed(self, kind: s.HashContext) -> None:
+        """An instance for each bucket: from the first event in it on, or all from the beginning on."""
+        key = f"@{self._called} bucket"
+        self._keys = (key,)
+        if not 0 < kind.granularity <= _MOST_BUCKETS:
+            raise failure_at(kind, f"A granularity is a number from 1 to {_MOST_BUCKETS:,}.")
+        starts: list[Node] = []
+        for each in kind.hashes:
+            stream, node = self._arrivals(each.events)
+            entering = self._in_bucket(kind, each, stream, key)
+            self._entering[stream.type_name] = entering
+            whole = self._within(entering(node), stream.type_name, carries=True)
+            around = [] if self._points is None else [name for name in self._points.schema.names if name != ENDED]
+            starts.append(selected(whole, [*around, key, CLOCK, PLACE]))
+        self._options["keys"] = (*self._number, key)
+        if kind.preallocate:
+            self._options |= {"preset": kind.granularity, "number": key}
+            return
+        self._listens = len(starts)
+        self._options["starts"] = starts[0] if len(starts) == 1 else Union(tuple(starts))
+
+    def _in_bucket(self, kind: s.HashContext, each: s.ContextHash, stream: BoundStream, key: str) -> Entering:
+        """From the arrivals of a type to those in the context, with the number of their bucket."""
+        function = _HASHES.get(each.function.name.lower())
+        if function is None:
+            said = f"the hash function {each.function.name}"
+            raise unsupported(each.function, said, f"There are {' and '.join(_HASHES)}.")
+        keys = [one for one in each.function.arguments if isinstance(one, e.Expression)]
+        if not keys or len(keys) < len(each.function.arguments):
+            raise failure_at(each.function, "A hash is one of values.", f"Write: {function}(k), for instance.")
+        hashed = [self._key(one, stream) for one in keys]
+        for one, bound in zip(keys, hashed, strict=True):
+            if not is_hashed(bound.type):
+                raise unsupported(one, f"hashes of {bound.type}")
+        names = tuple(f"{key} of {at}" for at in range(len(hashed)))
+        made = [bound.value.alias(name) for bound, name in zip(hashed, names, strict=True)]
+
+        def entering(node: Node) -> Node:
+            before = [name for name in node.schema.names if name != key]
+            rows = extended(_filtered(each.events, stream, node), made)
+            return selected(Bucket(rows, names, function, kind.granularity, key), [*before, key])
+
+        return entering
 
     def _overlapping(self, kind: s.OverlappingContext) -> None:
         keys = kind.distinct

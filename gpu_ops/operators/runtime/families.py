@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gpu_ops.operators.contexts.buckets
 import gpu_ops.operators.contexts.instances
 import gpu_ops.operators.contexts.within
 import gpu_ops.operators.deliveries.deliveries

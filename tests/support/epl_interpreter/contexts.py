@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -128,8 +129,9 @@ class Level:
     def begin(self) -> None:
         """What starts by itself does."""
         kind = self._kind
-        if isinstance(kind, s.HashContext):
-            raise NotImplementedError("context by hash")
+        if isinstance(kind, s.HashContext) and kind.preallocate:
+            for number in range(kind.granularity):
+                self._make({}, (number,), self._in_bucket(kind, number))
         if isinstance(kind, s.CategoryContext):
             for at, each in enumerate(kind.categories):
                 self._make(
@@ -155,6 +157,16 @@ class Level:
 
     def _in_category(self, kind: s.CategoryContext, condition: e.Expression) -> Callable[[Event], bool]:
         return lambda event: self._matches(kind.events, event) and holds(condition, self._scope(event))
+
+    def _in_bucket(self, kind: s.HashContext, number: int) -> dict[str, Callable[[Event], bool]]:
+        def test(each: s.ContextHash) -> Callable[[Event], bool]:
+            return lambda event: self._matches(each.events, event) and self._bucket(kind, each, event) == number
+
+        return {each.events.type_name: test(each) for each in kind.hashes}
+
+    def _bucket(self, kind: s.HashContext, each: s.ContextHash, event: Event) -> int:
+        values = [evaluate(one, self._scope(event)) for one in each.function.arguments]
+        return bucket_of(each.function.name, values, kind.granularity)
 
     def _keys_of(self, key: s.ContextKey, event: Event) -> tuple[Any, ...]:
         return tuple(key_of(evaluate(each, self._scope(event, key.alias))) for each in key.keys)
@@ -185,6 +197,12 @@ class Level:
         match self._kind:
             case s.KeyedContext(keys, initiated):
                 self._start_keyed(event, keys, initiated, ended)
+            case s.HashContext() as kind:
+                for each in kind.hashes:
+                    if self._matches(each.events, event):
+                        number = self._bucket(kind, each, event)
+                        if all(one.keys != (number,) for one in self.alive):
+                            self._make({}, (number,), self._in_bucket(kind, number))
             case s.StartEndContext(s.ContextCondition() as start) if not self.alive and () not in ended:
                 self._start_one(event, start, ())
             case s.OverlappingContext(s.ContextCondition() as start, distinct=distinct):
@@ -369,6 +387,31 @@ def is_member(instance: Instance, event: Event) -> bool:
             return False
         each = each.outer
     return True
+
+
+def bucket_of(function: str, values: Sequence[Any], count: int) -> int:
+    """The bucket of texts, whole numbers and nulls: by Java's hash codes, or by the CRC-32 of their bytes."""
+    if function == "hash_code":
+        total = 0
+        for each in values:
+            if each is not None:
+                total = _bits_32(31 * total + _java_hash(each))
+        return abs(total) % count
+    (text,) = values
+    return zlib.crc32(b"" if text is None else text.encode()) % count
+
+
+def _java_hash(value: Any) -> int:
+    if isinstance(value, str):
+        total = 0
+        for unit in value:
+            total = _bits_32(31 * total + ord(unit))
+        return total
+    return _bits_32(value)
+
+
+def _bits_32(value: int) -> int:
+    return (value + (1 << 31)) % (1 << 32) - (1 << 31)
 
 
 class _Known:
