@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import NamedTuple
 
+from gpu_ops.texts.parsing import Token
 from gpu_ops.texts.placed_error import PlacedError
 
 UNITS = {
@@ -101,15 +101,6 @@ TOKEN = re.compile(
     re.VERBOSE | re.DOTALL | re.IGNORECASE,
 )
 """A token, or space between two."""
-
-
-class Token(NamedTuple):
-    """A word, name, number, string or sign of a text, and where it stands (characters from 0)."""
-
-    type: str
-    text: str
-    start: int
-    end: int
 
 
 class Lexer:

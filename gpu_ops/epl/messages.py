@@ -5,7 +5,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping, Sequence
 
-from gpu_ops.epl.lexer import ALWAYS, UNITS, Token
+from gpu_ops.epl.lexer import ALWAYS, UNITS
+from gpu_ops.texts.parsing import Token
 from gpu_ops.texts.placed_error import PlacedError
 
 _OPENS = {"LPAR": "RPAR", "LAMBDA": "RPAR", "LSQB": "RSQB", "LBRACE": "RBRACE"}

@@ -1,151 +1,20 @@
-"""The parser: Lark makes the tables of the grammar, once for each process, and a loop here runs tokens through them."""
+"""Esper's language as the parser knows it."""
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields
-from functools import lru_cache
-from itertools import accumulate
-from threading import Lock
-from typing import TYPE_CHECKING, Any
-
 from gpu_ops.epl.building import Builder
 from gpu_ops.epl.grammar import GRAMMAR
-from gpu_ops.epl.lexer import Lexer, Token
+from gpu_ops.epl.lexer import Lexer
 from gpu_ops.epl.messages import unexpected
 from gpu_ops.epl.statements import Statement
-from gpu_ops.texts.expressions import Syntax, TextPlace
-from gpu_ops.texts.placed_error import PlacedError, failure_at, shown_in
+from gpu_ops.texts.parsing import Language, ParserTables, read, tables_of
 
-if TYPE_CHECKING:
-    from lark.grammar import Rule
-
-_LONGEST, _DEEPEST = 1_000_000, 100
-"""Characters of a text; levels of a tree, which others walk by recursion."""
-
-_STATES = 4_000
-"""The states of the parser at a time, which open brackets keep."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Reduction:
-    """A rule of the grammar: how many symbols it takes, what of them it hands on, and to whom.
-
-    Attributes:
-        size: How many symbols it takes off the stack.
-        origin: The symbol that it puts there.
-        kept: The symbols whose values count.
-        spliced: Those of them that are lists of values themselves.
-        build: What makes the value; None for a list of values.
-        passes: Whether a single value is handed on as it is.
-    """
-
-    size: int
-    origin: str
-    kept: tuple[int, ...]
-    spliced: frozenset[int]
-    build: Callable[..., Any] | None
-    passes: bool
-
-
-@dataclass(frozen=True, slots=True)
-class ParserTables:
-    """What the parser knows of the grammar.
-
-    Attributes:
-        actions: For each state, what a token does there: the next state, or a rule to reduce.
-        steps: For each state, the next state behind a symbol that a rule has made.
-        first: The state before a text.
-        last: The state behind one.
-        lexer: Makes the tokens.
-    """
-
-    actions: Sequence[dict[str, int | _Reduction]]
-    steps: Sequence[dict[str, int]]
-    first: int
-    last: int
-    lexer: Lexer
-
-    def takes(self, states: Sequence[int], kind: str) -> bool:
-        """Whether a token of a type can come next."""
-        actions, below = self.actions, len(states)
-        above: list[int] = []
-        state = states[-1]
-        while True:
-            action = actions[state].get(kind)
-            if action is None:
-                return False
-            if isinstance(action, int):
-                return True
-            size = action.size
-            if size > len(above):
-                below -= size - len(above)
-                above.clear()
-            elif size:
-                del above[-size:]
-            state = self.steps[above[-1] if above else states[below - 1]][action.origin]
-            above.append(state)
-
-    def expected(self, states: Sequence[int]) -> set[str]:
-        """The types of all tokens that can come next."""
-        return {kind for kind in self.actions[states[-1]] if self.takes(states, kind)}
-
-
-_LOCK = Lock()
+_ESPER = Language(GRAMMAR, Builder, Lexer, unexpected)
 
 
 def tables() -> ParserTables:
     """The tables, made on first use."""
-    with _LOCK:
-        return _made()
-
-
-@lru_cache(maxsize=1)
-def _made() -> ParserTables:
-    from lark import Lark
-    from lark.lexer import Lexer as LarkLexer
-    from lark.lexer import PatternStr
-    from lark.parsers.lalr_analysis import Shift
-
-    class NoLexer(LarkLexer):
-        """Lark makes the tables alone."""
-
-        __future_interface__ = 2
-
-        def __init__(self, configuration: object) -> None:
-            """As Lark calls it."""
-
-        def lex(self, *_given: object) -> Iterator[Token]:  # type: ignore[override]
-            return iter(())
-
-    parser = Lark(GRAMMAR, parser="lalr", lexer=NoLexer, maybe_placeholders=False)
-    found = parser.parser.parser._parse_table  # noqa: SLF001
-    builder = Builder()
-    rules = {id(rule): _reduction(rule, builder) for rule in parser.rules}
-    made = {rule.origin for rule in rules.values()}
-    actions: list[dict[str, int | _Reduction]] = [{} for _ in found.states]
-    steps: list[dict[str, int]] = [{} for _ in found.states]
-    for state, row in found.states.items():
-        for symbol, (action, argument) in row.items():
-            if action is not Shift:
-                actions[state][symbol] = rules[id(argument)]
-            else:
-                (steps if symbol in made else actions)[state][symbol] = argument
-    literals = {str(each.pattern.value): each.name for each in parser.terminals if isinstance(each.pattern, PatternStr)}
-    return ParserTables(actions, steps, found.start_states["start"], found.end_states["start"], Lexer(literals))
-
-
-def _reduction(rule: Rule, builder: Builder) -> _Reduction:
-    helper = rule.origin.name.startswith("_")
-    everything = rule.options.keep_all_tokens
-    kept = tuple(
-        at for at, symbol in enumerate(rule.expansion) if everything or not getattr(symbol, "filter_out", False)
-    )
-    spliced = frozenset(at for at in kept if rule.expansion[at].name.startswith("_") and not rule.expansion[at].is_term)
-    passes = bool(rule.options.expand1) and not rule.alias
-    build = None if helper or (passes and len(kept) == 1) else getattr(builder, rule.alias or rule.origin.name)
-    return _Reduction(len(rule.expansion), rule.origin.name, kept, spliced, build, passes)
+    return tables_of(_ESPER)
 
 
 def parse(text: str) -> tuple[Statement, ...]:
@@ -174,85 +43,5 @@ def parse(text: str) -> tuple[Statement, ...]:
             select * form Withdrawal
                      ^
     """
-    with shown_in(text):
-        return _run(tables(), text)
-
-
-def _run(table: ParserTables, text: str) -> tuple[Statement, ...]:
-    if len(text) > _LONGEST:
-        raise PlacedError(_LONGEST, _LONGEST, f"The text has more than {_LONGEST:,} characters.")
-    lines = [0, *accumulate(len(line) + 1 for line in text.split("\n")[:-1])]
-    actions, steps = table.actions, table.steps
-    states: list[int] = [table.first]
-    values: list[Any] = []
-    starts: list[int] = []
-    ends: list[int] = []
-    seen: list[Token] = []
-    tokens = table.lexer.tokens(text, lambda kind: table.takes(states, kind))
-    end = len(text.rstrip())
-    while True:
-        token = next(tokens, None) or Token("$END", "", end, end)
-        kind = token.type
-        before: list[int] | None = None
-        while True:
-            action = actions[states[-1]].get(kind)
-            if isinstance(action, int):
-                states.append(action)
-                values.append(token.text)
-                starts.append(token.start)
-                ends.append(token.end)
-                break
-            before = before or states.copy()
-            if action is None:
-                raise unexpected(table.expected(before), token, seen, table.lexer.spelling, text)
-            size = action.size
-            if size:
-                given = values[-size:]
-                start = next((at for at in starts[-size:] if at >= 0), -1)
-                last = max(ends[-size:])
-                del states[-size:], values[-size:], starts[-size:], ends[-size:]
-            else:
-                given, start, last = [], -1, -1
-            value = _value(action, given, start if start >= 0 else token.start, max(last, start, 0), lines)
-            states.append(steps[states[-1]][action.origin])
-            values.append(value)
-            starts.append(start)
-            ends.append(last)
-            if kind == "$END" and states[-1] == table.last:
-                if len(seen) > _DEEPEST:
-                    _refuse_depth(value)
-                return value  # type: ignore[no-any-return]
-        seen.append(token)
-        if len(states) > _STATES:
-            raise PlacedError(token.start, token.end, "Too many brackets are open here.")
-
-
-def _refuse_depth(statements: tuple[Statement, ...]) -> None:
-    waiting: list[tuple[Any, int]] = [(statements, 0)]
-    while waiting:
-        given, depth = waiting.pop()
-        if isinstance(given, tuple):
-            waiting.extend((each, depth) for each in given)
-        elif isinstance(given, Syntax):
-            if depth > _DEEPEST:
-                raise failure_at(given, f"The expression is nested deeper than {_DEEPEST} times.")
-            inner = (getattr(given, field.name) for field in fields(given) if field.name != "place")
-            waiting.extend((each, depth + 1) for each in inner)
-
-
-def _value(rule: _Reduction, given: list[Any], start: int, end: int, lines: list[int]) -> Any:
-    if rule.spliced:
-        kept: list[Any] = []
-        for at in rule.kept:
-            if at in rule.spliced:
-                kept.extend(given[at])
-            else:
-                kept.append(given[at])
-    else:
-        kept = [given[at] for at in rule.kept] if len(rule.kept) < len(given) else given
-    if rule.passes and len(kept) == 1:
-        return kept[0]
-    if rule.build is None:
-        return kept
-    line = bisect_right(lines, start)
-    return rule.build(TextPlace(line, start - lines[line - 1] + 1, start, max(start, end)), *kept)
+    made: tuple[Statement, ...] = read(_ESPER, text)
+    return made
