@@ -5,24 +5,29 @@ Each takes its place and what its symbols gave: a node, a text for a token, or w
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import chain
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple
 
 from gpu_ops.epl import patterns as p
 from gpu_ops.epl import queries as q
 from gpu_ops.epl import statements as s
 from gpu_ops.epl.lexer import UNITS
 from gpu_ops.texts import expressions as e
+from gpu_ops.texts.building import ExpressionBuilder
+from gpu_ops.texts.building import every as _all
+from gpu_ops.texts.building import node as _node
+from gpu_ops.texts.building import of_kind as _of
+from gpu_ops.texts.building import one_word as _word
+from gpu_ops.texts.building import only as _only
+from gpu_ops.texts.building import operator_of as _operator
+from gpu_ops.texts.building import text_of as _text
 from gpu_ops.texts.expressions import Expression, TextPlace
 from gpu_ops.texts.placed_error import PlacedError, failure_at
 
 _ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "f": "\f"}
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
-_Kind = TypeVar("_Kind")
 
 
 class _Option(NamedTuple):
@@ -31,38 +36,7 @@ class _Option(NamedTuple):
     retain: Any
 
 
-def _of(values: Sequence[Any], kind: type[_Kind]) -> tuple[_Kind, ...]:
-    return tuple(value for value in values if isinstance(value, kind))
-
-
-def _node(kind: Callable[..., Any], *, skip: int = 0, rest: int | None = None, **more: Any) -> Any:
-    """A rule whose values are the fields of a node: from `skip` on, and from `rest` on as one tuple."""
-
-    def build(place: TextPlace, *values: Any) -> Any:
-        values = values[skip:]
-        fields = values if rest is None else (*values[:rest], values[rest:])
-        return kind(*fields, **more, place=place)
-
-    return staticmethod(build)
-
-
-def _all(_place: TextPlace, *values: Any) -> tuple[Any, ...]:
-    return values
-
-
-def _only(_place: TextPlace, *values: Any) -> Any:
-    return values[0] if values else None
-
-
-def _text(_place: TextPlace, *values: Any) -> str:
-    return str(values[0]) if values else ""
-
-
-def _word(_place: TextPlace, *values: Any) -> str:
-    return str(values[0]).lower() if values else ""
-
-
-class Builder:
+class Builder(ExpressionBuilder):
     """Builds nodes; it has no state."""
 
     # Statements
@@ -115,12 +89,6 @@ class Builder:
         return q.InsertInto(target, selector, columns, place=place)
 
     names = partition = order = staticmethod(_all)
-
-    def yes(self, place: TextPlace) -> bool:
-        return True
-
-    def no(self, place: TextPlace) -> bool:
-        return False
 
     def no_clause(self, place: TextPlace) -> None:
         return None
@@ -507,24 +475,9 @@ class Builder:
 
     # Expressions
 
-    def either(self, place: TextPlace, left: Expression, right: Expression) -> Expression:
-        return e.logical("or", (left, right), place)
-
-    def both(self, place: TextPlace, left: Expression, right: Expression) -> Expression:
-        return e.logical("and", (left, right), place)
-
-    def binary(self, place: TextPlace, left: Expression, operator: str, right: Expression) -> Expression:
-        return e.Operation(_operator(operator), left, right, place=place)
-
-    def unary(self, place: TextPlace, operator: Any, operand: Expression) -> Expression:
-        return e.Prefixed(operator.lower(), operand, place=place)
-
     def quantified(self, place: TextPlace, value: Expression, operator: str, word: str, values: Any) -> Expression:
         quantity: Any = "all" if word.lower() == "all" else "any"
         return e.Quantified(_operator(operator), quantity, value, values, place=place)
-
-    def negated(self, place: TextPlace, *no: str) -> bool:
-        return bool(no)
 
     def alike(self, place: TextPlace, value: Any, no: Any, word: Any, pattern: Any, escape: Any) -> Expression:
         return e.TextMatch(word.lower(), value, pattern, escape, no, place=place)
@@ -532,22 +485,16 @@ class Builder:
     def between(self, place: TextPlace, value: Any, no: Any, low: Any, high: Any) -> Expression:
         return e.Between(value, low, high, no, place=place)
 
-    def within(self, place: TextPlace, value: Any, no: Any, values: Any) -> Expression:
-        return e.Inclusion(value, values, no, place=place)
-
     def ranged(self, place: TextPlace, value: Any, no: Any, low: Any, high: Any, closed: Any) -> Expression:
         return e.RangeInclusion(value, low, high, True, closed, no, place=place)
 
     def ranged_open(self, place: TextPlace, value: Any, no: Any, low: Any, high: Any, closed: Any) -> Expression:
         return e.RangeInclusion(value, low, high, False, closed, no, place=place)
 
-    closed, opened = yes, no
-    values = staticmethod(_all)
+    closed, opened = ExpressionBuilder.yes, ExpressionBuilder.no
 
     def query_values(self, place: TextPlace, query: Any) -> tuple[Expression, ...]:
         return (q.Subquery(query, place=place),)
-
-    member = _node(e.Member)
 
     def method(self, place: TextPlace, of: Expression, name: str, arguments: Any) -> Expression:
         quantity, given = arguments
@@ -570,32 +517,9 @@ class Builder:
                 return e.FunctionCall(of.name, of.arguments, of.of, of.quantity, True, place=place)
         raise failure_at(of, "A question mark stands behind a property alone, which need not be there.")
 
-    name = _node(e.Name)
-
     def call(self, place: TextPlace, name: str, arguments: Any) -> e.FunctionCall:
         quantity, given = arguments
         return e.FunctionCall(name, given, None, quantity, place=place)
-
-    def number(self, place: TextPlace, text: str) -> e.Constant:
-        if text[:2].lower() == "0x":
-            return self._whole(place, int(text.rstrip("lL"), 16), long=text[-1].lower() == "l")
-        suffix = text[-1].lower()
-        digits = text[:-1] if suffix in "lfd" else text
-        if digits.isdigit() and suffix not in "fd":
-            return self._whole(place, int(digits), long=suffix == "l")
-        if suffix == "l":
-            raise PlacedError(place.start, place.end, f"{text} is not a whole number, as its L says.")
-        value = float(digits)
-        if math.isinf(value):
-            raise PlacedError(place.start, place.end, f"{text} is too large for a floating-point number.")
-        return e.Constant(value, "float" if suffix == "f" else "double", place=place)
-
-    def _whole(self, place: TextPlace, value: int, *, long: bool) -> e.Constant:
-        if value >= 2**63:
-            raise PlacedError(
-                place.start, place.end, f"{value} does not fit into 64 bits.", "Write it with a decimal point."
-            )
-        return e.Constant(value, "long" if long or value >= 2**31 else "int", place=place)
 
     def string(self, place: TextPlace, text: str) -> e.Constant:
         def meant(escape: re.Match[str]) -> str:
@@ -618,8 +542,6 @@ class Builder:
         _, name, kind = [*text.split(":"), "", ""][:3]
         return e.Parameter(name, kind, place=place)
 
-    parenthesised = staticmethod(_only)
-
     subquery = _node(q.Subquery)
     exists = _node(q.Exists)
     array = _node(e.ArrayOf, rest=0)
@@ -631,16 +553,6 @@ class Builder:
 
     def field(self, place: TextPlace, name: str, *value: Any) -> tuple[str, Expression | None]:
         return name, value[1] if value else None
-
-    def case(self, place: TextPlace, *values: Any) -> Expression:
-        *branches, otherwise = values
-        return e.Case(None, tuple(branches), otherwise, place=place)
-
-    def case_of(self, place: TextPlace, subject: Expression, *values: Any) -> Expression:
-        *branches, otherwise = values
-        return e.Case(subject, tuple(branches), otherwise, place=place)
-
-    when_then = staticmethod(_all)
 
     cast = _node(e.Cast, rest=2)
 
@@ -689,7 +601,3 @@ class Builder:
     def period(self, place: TextPlace, *values: Any) -> e.Period:
         pairs = zip(values[::2], values[1::2], strict=True)
         return e.Period(tuple((amount, UNITS[unit.lower()]) for amount, unit in pairs), place=place)
-
-
-def _operator(text: str) -> str:
-    return {"<>": "!="}.get(text, text.lower())
