@@ -1,4 +1,4 @@
-"""Pictures of streams: values over time, lifetimes, and windows with their events.
+"""Pictures of streams: values over time, lifetimes, windows with their events, and matches of patterns with theirs.
 
 They need the extra ``plot``; nothing here keeps state.
 """
@@ -16,7 +16,7 @@ from gpu_ops.core.own_errors import own_errors
 from gpu_ops.errors import PlanError, shown
 from gpu_ops.plan.arguments import names
 from gpu_ops.plot.bars import MOST_EVENTS, draw_bars, first_lifetimes, height, lanes, one_row_each, payload, written
-from gpu_ops.plot.members import events_and_windows
+from gpu_ops.plot.members import events_and_matches, events_and_windows
 from gpu_ops.plot.pictures import need_matplotlib, picture
 from gpu_ops.plot.steps import MOST_SERIES, draw_steps
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["MOST_EVENTS", "MOST_SERIES", "need_matplotlib", "timeline", "windows"]
+__all__ = ["MOST_EVENTS", "MOST_SERIES", "matches", "need_matplotlib", "timeline", "windows"]
 
 
 @own_errors
@@ -102,7 +102,7 @@ def timeline(
         said = payload(events.table, groups) if text is None else list(names(text, where="text"))
         above = lanes(events, groups, written(events.table, said), "") if groups else one_row_each(events, said)
         sections = [above]
-        for name, each in _below(under).items():
+        for name, each in _named(under, "results").items():
             found = first_lifetimes(_table(each), most)
             keys = [key for key in groups if key in found.table.column_names]
             sections.append(lanes(found, keys, written(found.table, payload(found.table, keys)), name))
@@ -167,6 +167,70 @@ def windows(
     return _titled(axes, title)
 
 
+@own_errors
+def matches(
+    result: Any,
+    members: Mapping[str, str] | Sequence[str],
+    *,
+    over: Mapping[str, Any] | None = None,
+    text: str | Sequence[str] | None = None,
+    most: int = MOST_EVENTS,
+    title: str | None = None,
+    axes: Axes | None = None,
+) -> Figure:
+    """Draws the matches of a pattern, each as a bar with its members marked, and the events above.
+
+    A bar begins at the match's first member and ends where the match was found. A member is a dot of its colour.
+
+    Args:
+        result: The matches: deliveries of a pattern, of a text's query, or any table-like thing with ``start`` and
+            ``end`` timestamps and a column with the time of each member.
+        members: The columns that say when each member was: timestamps, null where there is none; lists of them for a
+            step that is repeated. A mapping gives them names.
+        over: Streams or tables that are drawn above, by their names: one that is called as a member has its colour.
+        text: The columns that say what a match is: all others, if left out.
+        most: How many matches, and events of each stream, are drawn at most: the first ones, and the picture says so.
+        title: Stands above.
+        axes: Where to draw, if not into a new figure.
+
+    Returns:
+        The figure.
+
+    Raises:
+        GpuOpsError: matplotlib is not installed.
+        ColumnError: A column is not there, or is no time.
+        PlanError: There is nothing to draw.
+
+    Examples:
+        >>> import gpu_ops as g
+        >>> asked = pa.table({"at": [0, 2], "id": [1, 2]}).append_column("time", pa.array([0, 2], pa.timestamp("s")))
+        >>> told = pa.table({"at": [3, 7], "id": [2, 1]}).append_column("time", pa.array([3, 7], pa.timestamp("s")))
+        >>> asks, answers = (g.events(each, start="at", unit="s") for each in (asked, told))
+        >>> one, two = g.arrivals(asks, answers)
+        >>> met = g.pattern(g.every("ask", one) >> g.one("answer", two, on="id"))
+        >>> found = met.deliveries("ask.id", "ask.time", "answer.time")
+        >>> figure = matches(found, {"ask": "ask.time", "answer": "answer.time"}, text="ask.id")
+        >>> [label.get_text() for label in figure.axes[0].get_yticklabels()]
+        ['', '2', '1']
+    """
+    need_matplotlib()
+    most = whole(most, name="most")
+    named = dict(members) if isinstance(members, Mapping) else {name: name for name in names(members, where="members")}
+    if not named:
+        raise PlanError("No column says when a member was.", remedy='Name them: members={"order": "order.time"}.')
+    table = _table(result)
+    above = {name: _table(each) for name, each in _named(over, "events").items()}
+    said = None if text is None else list(names(text, where="text"))
+    sections, colors = events_and_matches(table, named, above, said, most)
+    if axes is None:
+        axes = picture(height(sections)).add_subplot()
+    draw_bars(axes, sections, table.schema)
+    for name, color in colors.items():
+        axes.scatter([], [], s=20, color=color, label=name)
+    axes.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=len(colors), frameon=False)
+    return _titled(axes, title)
+
+
 def _titled(axes: Axes, title: str | None) -> Figure:
     if title is not None:
         axes.set_title(title, loc="left")
@@ -184,7 +248,7 @@ def _table(given: Any) -> pa.Table:
         ) from error
 
 
-def _below(under: Any) -> Mapping[str, Any]:
-    if under is None:
+def _named(given: Any, name: str) -> Mapping[str, Any]:
+    if given is None:
         return {}
-    return under if isinstance(under, Mapping) else {"results": under}
+    return given if isinstance(given, Mapping) else {name: given}

@@ -1,8 +1,11 @@
-"""Which event is in which window: the windows are run with a list of their events as an aggregate."""
+"""Which event is in which window, or in which match of a pattern.
+
+Windows are run with a list of their events as an aggregate; a match says when its events were.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,8 +14,8 @@ import pyarrow as pa
 
 from gpu_ops.api.events import events
 from gpu_ops.api.stream import Stream, Windowed
-from gpu_ops.core.time import TIME_TYPE, format_time
-from gpu_ops.errors import ColumnError, PlanError
+from gpu_ops.core.time import TICK, TIME_TYPE, format_time
+from gpu_ops.errors import ColumnError, PlanError, unknown_column
 from gpu_ops.plan.ordered_aggregates import collect_list
 from gpu_ops.plot.bars import Bars, Lifetimes, Marks, first_lifetimes, headed, lanes, payload, shortened, written
 from gpu_ops.plot.pictures import COLORS
@@ -107,4 +110,90 @@ def _windows(
     heading = headed(heading, windows.said)
     return Bars(
         heading, labels, np.arange(count), windows.start, windows.end, ["0.25"] * count, texts, thick=True, marks=marks
+    )
+
+
+def events_and_matches(
+    matches: pa.Table, members: Mapping[str, str], over: Mapping[str, pa.Table], text: Sequence[str] | None, most: int
+) -> tuple[list[Bars], dict[str, str]]:
+    """The events, a heading for each stream, and under them the matches; and each member's colour.
+
+    See `gpu_ops.plot.matches`.
+    """
+    colors = {name: COLORS[at % len(COLORS)] for at, name in enumerate(dict.fromkeys([*members, *over]))}
+    times = [_times(matches, column) for column in members.values()]
+    found = first_lifetimes(
+        matches.append_column(_MEMBERS, pa.array([_together(each) for each in zip(*times, strict=True)], _PLACES)),
+        most,
+        [] if text is None else text,
+    )
+    above = []
+    for name, table in over.items():
+        shown = first_lifetimes(table, most)
+        seen = [each.name for each in shown.table.schema if pa.types.is_timestamp(each.type)]  # on the axis
+        said = written(shown.table, payload(shown.table, seen))
+        above.append(lanes(shown, (), said, name, color=_always(colors[name])))
+    return [*above, _matches(found, members, list(colors.values()), text)], {name: colors[name] for name in members}
+
+
+def _always(color: str) -> Callable[[int, int], str]:
+    return lambda lane, event: color
+
+
+_PLACES = pa.list_(pa.struct({"member": pa.int64(), "at": pa.int64()}))
+
+
+def _together(times: tuple[list[int], ...]) -> list[tuple[int, int]]:
+    """The members of a match, by number and time."""
+    return [(member, at) for member, found in enumerate(times) for at in found]
+
+
+def _times(matches: pa.Table, column: str) -> list[list[int]]:
+    """When a member was, in ticks: none for null, several for a list."""
+    if column not in matches.column_names:
+        raise unknown_column(column, matches.column_names, what="result")
+    values = matches[column].combine_chunks()
+    one = not (pa.types.is_list(values.type) or pa.types.is_large_list(values.type))
+    kind = values.type if one else values.type.value_type
+    if not pa.types.is_timestamp(kind):
+        raise ColumnError(
+            f"It is {values.type}, not a timestamp.",
+            column=column,
+            remedy="Let each match say when its events were: keep the time as a column of the events, too.",
+        )
+    if one:
+        return [[] if each is None else [each] for each in values.cast(TIME_TYPE).cast(pa.int64()).to_pylist()]
+    lists = values.cast(pa.list_(TIME_TYPE)).cast(pa.list_(pa.int64())).to_pylist()
+    return [[at for at in each or () if at is not None] for each in lists]
+
+
+def _matches(found: Lifetimes, members: Mapping[str, str], colors: list[str], text: Sequence[str] | None) -> Bars:
+    """A row for each match: from its first member to when it was found."""
+    said = [name for name in payload(found.table, (_MEMBERS, *members.values())) if name not in {"turn", "row"}]
+    labels = written(found.table, said if text is None else text)
+    places = [[(each["member"], each["at"]) for each in match] for match in found.table[_MEMBERS].to_pylist()]
+    row = np.repeat(np.arange(len(places)), [len(match) for match in places])
+    at = np.array([at for match in places for _, at in match], np.int64)
+    start = found.start.copy()
+    np.minimum.at(start, row, at)
+    marks = Marks(
+        row,
+        at,
+        at + TICK,
+        start[row],
+        np.maximum(found.end[row], at + TICK),
+        np.zeros(len(row)),
+        [colors[member] for match in places for member, _ in match],
+    )
+    count = len(places)
+    return Bars(
+        headed("matches", found.said),
+        labels,
+        np.arange(count),
+        start,
+        found.end,
+        ["0.25"] * count,
+        [""] * count,
+        thick=True,
+        marks=marks,
     )

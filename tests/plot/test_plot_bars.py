@@ -347,6 +347,54 @@ def test_what_cannot_be_drawn(draw: Any, error: type[Exception], message: str) -
         draw(stream("a: * *  v=1"))
 
 
+def moments(*seconds: int | None) -> pa.Array:
+    return pa.array([None if each is None else each * SECOND for each in seconds], pa.timestamp("us", "UTC"))
+
+
+def test_a_match_goes_from_its_first_member_to_when_it_is_found() -> None:
+    # second    0   1   2   3   4   5   6
+    # first     a       b
+    # then          a           b
+    # last                          b b
+    # found             1               2
+    members = {"first": moments(0, 2), "then": moments(1, 4)}
+    last = pa.array([None, [5 * SECOND, 5 * SECOND + SECOND // 2]], pa.list_(pa.timestamp("us", "UTC")))
+    times = {"start": moments(2, 6), "end": moments(3, 7), "turn": [3, 9], "row": ["new", "new"]}
+    found = pa.table({**times, "who": ["a", "b"], **members, "last": last})
+    (axes,) = plot.matches(found, [*members, "last"], title="Found").axes
+    assert labels(axes) == ["", "a", "b"]
+    assert bars(axes) == [(1, 0, 3), (2, 2, 7)]
+    assert dots(axes, "_members") == [(1, 0), (1, 1), (2, 2), (2, 4), (2, 5), (2, 5.5)]
+    legend = axes.get_legend()
+    assert legend is not None
+    assert [text.get_text() for text in legend.get_texts()] == ["first", "then", "last"]
+    assert axes.get_title(loc="left") == "Found"
+
+
+def test_streams_above_matches_have_the_colours_of_their_members() -> None:
+    found = pa.table({"start": moments(3), "end": moments(4), "a.time": moments(1), "b.time": moments(3)})
+    streams = {name: stream(f"{name}: * *") for name in ("b", "c", "a")}
+    (axes,) = plot.matches(found, {"a": "a.time", "b": "b.time"}, over=streams).axes
+    assert [text.get_text() for text in axes.texts if text.get_fontweight() == "bold"] == ["b", "c", "a", "matches"]
+    colors = [to_hex(color) for each in of_label(axes, "_points") for color in each.get_facecolors()]
+    assert [each.upper() for each in colors] == [COLORS[1]] * 2 + [COLORS[2]] * 2 + [COLORS[0]] * 2
+
+
+@pytest.mark.parametrize(
+    ("draw", "error", "message"),
+    [
+        (lambda found: plot.matches(found, ["tt"]), g.ColumnError, "no such column.*'tt'"),
+        (lambda found: plot.matches(found, ["who"]), g.ColumnError, "string, not a timestamp.*'who'.*keep the time"),
+        (lambda found: plot.matches(found, []), g.PlanError, "No column says when a member was"),
+        (lambda found: plot.matches(found, ["start"], text="x"), g.ColumnError, "no such column.*'x'"),
+        (lambda found: plot.matches(found.slice(1), ["start"]), g.PlanError, "nothing to draw"),
+    ],
+)
+def test_which_matches_cannot_be_drawn(draw: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        draw(pa.table({"start": moments(3), "end": moments(4), "who": ["a"]}))
+
+
 @pytest.mark.filterwarnings("ignore:Plotting microsecond time intervals")  # matplotlib's own, of coarse ticks
 @pytest.mark.parametrize("year", ["0001-01-02", "1970-01-01", "2024-02-29", "9999-12-30"])
 def test_windows_of_a_microsecond_are_drawn_in_any_year(year: str) -> None:
