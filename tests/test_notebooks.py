@@ -59,6 +59,16 @@ def test_taxis() -> None:
     assert len([output for output in outputs if "image/png" in output.get("data", {})]) == 2, "the pictures"
 
 
+def test_withdrawals() -> None:
+    outputs = run("withdrawals.ipynb")
+    texts = "\n".join(output.get("text", "") + output.get("data", {}).get("text/plain", "") for output in outputs)
+    assert re.findall(r"^(\d+) filters?", texts, re.MULTILINE) == ["1", "2", "2", "3", "4"]
+    assert "60,060 withdrawals, 58,060 of them followed by another; 2,001 filters" in texts, "one for each account"
+    assert "46 matches of 21 accounts; of 12 thieves 12" in texts
+    assert "26,955 sessions, 60,060 withdrawals in them" in texts
+    assert len([output for output in outputs if "image/png" in output.get("data", {})]) == 2, "the pictures"
+
+
 def test_notebooks_are_kept_without_outputs() -> None:
     for path in NOTEBOOKS.glob("*.ipynb"):
         notebook = nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]
