@@ -209,8 +209,8 @@ _PLACE = "in the node "
 
 
 def unknown_column(name: object, known: Iterable[str], *, what: str = "stream") -> ColumnError:
-    """The error for a column that is not there, with the nearest name that is."""
-    known = list(known)
+    """The error for a column that is not there, with the nearest name that is. Columns of our own begin with @."""
+    known = [each for each in known if not each.startswith("@")]
     name = name if isinstance(name, str) else shown(name)
     same = [each for each in known if each.casefold() == name.casefold()]
     near = same or difflib.get_close_matches(name[:200], known, n=1)

@@ -220,7 +220,7 @@ class _StepPlanner:
         found = {name: columns.of_tag(*meant[name]) for name in read if name not in own}
         strange = set(column_names(value, [*known, *columns_named(value)])) - set(known)
         if strange:
-            raise unknown_column(min(strange), known, what="the pattern")
+            raise unknown_column(min(strange), known, what="pattern")
         return renamed(value, found)
 
     def value(self, value: nw.Expr, tags: dict[str, SetTag]) -> RowProgram:
@@ -270,7 +270,7 @@ class _OneStep(PatternStep):
             for name in self.on:
                 for each in (stream, tags[first].stream):
                     if name not in planner.streams.properties(each).names:
-                        raise unknown_column(name, planner.streams.properties(each).names, what="a step")
+                        raise unknown_column(name, planner.streams.properties(each).names, what="step")
                 conditions.append(nw.col(name) == nw.col(columns.of_tag(first, name)))
         if self.name and planner.streams.tags.get(self.name, SetTag(stream)).stream != stream:
             raise ColumnError("Steps of two streams have one name.", column=self.name, remedy="Rename one of them.")

@@ -178,6 +178,24 @@ def test_what_cannot_be_asked_is_an_error_at_once(ask: Callable[[], object], err
         ask()
 
 
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda a: a.by("kk"),
+        lambda a: a.deliveries("k", by="kk"),
+        lambda a: a.until(a, on="kk"),
+        lambda a: a.until(a, one_per="kk"),
+        lambda a: a.match(g.row("x", g.col("kk") > 1), {"k": g.row("x")["k"]}),
+        lambda a: g.pattern(g.every("a", a) >> g.one("b", a, on="kk")),
+        lambda a: g.pattern(g.every("a", a) >> g.one("b", a, g.col("a.kk") > 1)),
+    ],
+)
+def test_an_unknown_column_is_told_beside_those_that_a_user_knows(ask: Ask) -> None:
+    with pytest.raises(ColumnError, match=r"The (left )?(stream|pattern|step) has no such column.*kk") as told:
+        ask(g.arrivals(_stream(k=[1, 2, 3])))
+    assert "@" not in str(told.value)
+
+
 def test_events_before_the_clock_are_an_error() -> None:
     with pytest.raises(TimeError, match="before the clock"):
         g.arrivals(_stream(), start=at_us(5)).deliveries("v").collect()
