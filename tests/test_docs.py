@@ -13,6 +13,7 @@ import pytest
 
 import gpu_ops as g
 from docs.draw import DOCS, draw, pages
+from gpu_ops import epl
 from gpu_ops.api.row_windows import DataWindowing
 from gpu_ops.api.stream import DataWindowed
 from gpu_ops.api.time_windows import Windowing
@@ -163,3 +164,14 @@ def test_the_files_that_internals_names_are_there() -> None:
         ):
             missing.append(f"{file} {name}")
     assert not missing
+
+
+def test_what_the_page_for_newcomers_writes_in_epl_can_be_deployed() -> None:
+    page = (DOCS / "migrating.md").read_text(encoding="utf-8")
+    cells = re.findall(r"^\| EPL \| (.*) \|$", page, re.MULTILINE)
+    assert len(cells) == page.count("\n## ")
+    sent = {"item": "string", "price": "int", "at": "long"}
+    asked = [re.findall(r"`((?:select|insert) .*?)`", cell) for cell in cells]
+    assert all(asked), "each question is a statement, or several"
+    for texts in asked:
+        epl.Runtime({"Bid": sent, "Sale": {**sent, "rebate": "int", "until": "long"}}).deploy("; ".join(texts))
