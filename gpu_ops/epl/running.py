@@ -20,6 +20,7 @@ from gpu_ops.epl.planning.planned import PlannedStatement
 from gpu_ops.errors import PlanError, shown
 from gpu_ops.operators.events import Events
 from gpu_ops.operators.operator import StepInput
+from gpu_ops.operators.runtime.released import EndedInstances
 from gpu_ops.operators.runtime.steps import RunningNode
 from gpu_ops.plan.nodes import Feed, Node
 from gpu_ops.plan.standing import StandingFilter
@@ -515,6 +516,8 @@ class RunningStatement:
         """
         assert self._running is not None  # noqa: S101  (a group steps its statements)
         results = stepped_node(self._running, self._device, self.reads, arrived, ticks, cti)
+        if self.plan.context is not None:
+            self._ended.release()
         schema, tables, columns = self.plan.node.schema, [], self._device.columns
         for events in results.events:
             if len(events):
@@ -523,6 +526,12 @@ class RunningStatement:
         if not tables:
             return schema.append(pa.field(PLACE, pa.int64())).empty_table()
         return _in_order(tables[0] if len(tables) == 1 else pa.concat_tables(tables).combine_chunks())
+
+    @cached_property
+    def _ended(self) -> EndedInstances:
+        """The instances of its context that have ended."""
+        assert self._running is not None  # noqa: S101  (a group has no context)
+        return EndedInstances(self._running, self._device)
 
     @cached_property
     def reads(self) -> dict[Node, list[str]]:

@@ -33,6 +33,7 @@ class PerDelivery(Unary):
     Attributes:
         keys: What rows are ordered by, the first key before the others.
         distinct: Of rows that are equal in these columns the first one stays; None if equal rows stay.
+        within: Columns of whose values each combination has its own limit and offset. `keys` begin with these.
         limit: How many rows stay; None for all.
         offset: How many rows are left out before them.
 
@@ -45,9 +46,10 @@ class PerDelivery(Unary):
     distinct: tuple[str, ...] | None = None
     limit: int | None = None
     offset: int = 0
+    within: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        check_known(self.input.schema, self.distinct or (), what="delivery")
+        check_known(self.input.schema, (*(self.distinct or ()), *self.within), what="delivery")
         for name in (ROW, ORDER, *(key.column for key in self.keys)):
             check_flat(self.input.schema, name, "has no order", what="delivery")
         for said, rows in (("limit", self.limit or 0), ("offset", self.offset)):
@@ -57,7 +59,7 @@ class PerDelivery(Unary):
     @property
     def read(self) -> tuple[str, ...]:
         """The columns that it compares."""
-        return (ROW, ORDER, *(key.column for key in self.keys), *(self.distinct or ()))
+        return (ROW, ORDER, *(key.column for key in self.keys), *(self.distinct or ()), *self.within)
 
     def needs(self, wanted: Sequence[str]) -> Sequence[tuple[str, ...]]:
         return [tuple(dict.fromkeys((*self.read, *wanted)))]
@@ -76,4 +78,6 @@ class PerDelivery(Unary):
         keys = f" by {', '.join(map(str, self.keys))}" if self.keys else ""
         distinct = "" if self.distinct is None else f" distinct {', '.join(self.distinct)}"
         limit = "" if self.limit is None else f" limit={self.limit}"
-        return f"PerDelivery{keys}{distinct}{limit}{f' offset={self.offset}' if self.offset else ''}"
+        offset = f" offset={self.offset}" if self.offset else ""
+        within = f" within each {', '.join(self.within)}" if self.within else ""
+        return f"PerDelivery{keys}{distinct}{limit}{offset}{within}"

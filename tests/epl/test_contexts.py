@@ -113,6 +113,35 @@ def test_windows_of_each_instance() -> None:
     assert (rows_of(delivery.new), rows_of(delivery.old)) == (None, [{"v": 2, "p": None}])
 
 
+@pytest.mark.parametrize("device", ["cpu", "array"])
+def test_a_window_is_as_large_as_the_context_says(device: str) -> None:
+    """User a has windows of one click and of one second, b of two."""
+    runtime = _runtime(
+        _SESSIONS
+        + """
+        @name('length') context Session select irstream v from Click(user = context.l.user)#length(context.l.n);
+        @name('batch') context Session select v from Click(user = context.l.user)#length_batch(context.l.n);
+        @name('time') context Session select rstream v from Click(user = context.l.user)#time(context.l.n sec);
+        """,
+        device,
+    )
+    runtime.send("Login", [{"user": "a", "n": 1}, {"user": "b", "n": 2}])
+    given = [("a", 1), ("a", 2), ("b", 3), ("b", 4), ("b", 5)]
+    made = [each for user, v in given for each in runtime.send("Click", {"user": user, "v": v})]
+    made += [*runtime.advance(1_000), *runtime.advance(2_000)]
+    shown = {name: [each for each in made if each.statement == name] for name in ("length", "batch", "time")}
+    assert [rows_of(each.old) for each in shown["length"]] == [None, [{"v": 1}], None, None, [{"v": 3}]]
+    assert _new(shown["batch"]) == [[{"v": 1}], [{"v": 2}], [{"v": 3}, {"v": 4}]]
+    assert _new(shown["time"]) == [[{"v": 1}, {"v": 2}], [{"v": 3}, {"v": 4}, {"v": 5}]]
+
+
+def test_each_instance_has_its_own_limit() -> None:
+    runtime = _runtime(_SESSIONS + "context Session select context.l.n as n, v from Click#length_batch(2) limit 1")
+    runtime.send("Login", [{"user": "a", "n": 1}, {"user": "b", "n": 2}])
+    made = runtime.send("Click", [{"user": "a", "v": v} for v in (5, 6)])
+    assert _new(made) == [[{"n": 1, "v": 5}, {"n": 2, "v": 5}]]
+
+
 def test_categories_and_nested_contexts() -> None:
     """A click may be of several categories; within each, users have instances of their own."""
     runtime = _runtime(
@@ -215,7 +244,10 @@ def test_over_data_at_rest() -> None:
             "ends of instances by patterns of several events",
         ),
         ("create context C coalesce by mod(user) from Click granularity 4", "the hash function mod"),
-        (_SESSIONS + "context Session select v from Click limit 1", "limits within contexts"),
+        (
+            _SESSIONS + "context Session select v from Click#time_batch(context.l.n sec)",
+            "a property of a context",
+        ),
         (_SESSIONS + "context Session select v from Click output every 2 events", "output rates within contexts"),
         (_SESSIONS + "context Session create variable int x", "variables of contexts"),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import groupby
 
 import pytest
@@ -10,12 +11,21 @@ from hypothesis import strategies as st
 
 from gpu_ops import epl
 from gpu_ops.errors import TextError
+from gpu_ops.operators.runtime import released
 from tests.support.epl_context_scripts import in_contexts
 from tests.support.epl_interpreter import Interpreter
 from tests.support.epl_on_runtime import RuntimeEngine, rows_of
 from tests.support.epl_recorded import same
 from tests.support.epl_scripts import NAME, SCHEMA, Scenario, Send, done, played, same_traces
 from tests.support.examples import by_default, examples
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _nothing_is_held_of_ended_instances() -> Iterator[None]:
+    """What is held of an instance is released as soon as it has ended."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(released, "FEW", 1)
+        yield
 
 
 @pytest.mark.slow

@@ -20,6 +20,7 @@ from gpu_ops.engines.local.shapes import Shape, in_shape, shape_schema
 from gpu_ops.errors import GpuOpsError, PlanError, WaitingError
 from gpu_ops.ingest.counts import Counts
 from gpu_ops.ingest.ingress import Admitted
+from gpu_ops.operators.runtime.released import EndedInstances
 from gpu_ops.operators.runtime.steps import RunningNode, running
 from gpu_ops.plan.nodes import Node
 
@@ -58,6 +59,7 @@ class QueryState:
     def _begin(self) -> None:
         """Set all that changes while the query runs to what it is before the first row."""
         self._running: RunningNode = running(self._node, self._device)
+        self._ended = EndedInstances(self._running, self._device)
         self._inputs = inputs([each for each in self._running.walk() if not each.below])
         self._own = [each for each in self._inputs if each.leaves]
         self._diverts = any(each.diverts for each in self._own)
@@ -160,6 +162,7 @@ class QueryState:
         fed = {node: given for each in self._own for node, given in each.fed().items()}
         given, _ = self._running.step(fed)
         self._running.rest()
+        self._ended.release()
         tables = [to_table(events, self._schema, self._device) for events in given.events if len(events)]
         results = in_shape(pa.concat_tables(tables), self._shape) if tables else None
         for each in self._own:

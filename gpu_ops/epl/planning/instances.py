@@ -64,7 +64,6 @@ class InstancePlan:
                 raise failure_at(query.stream, f"{said}, and the statement reads none of them.", hint)
         for what, there in (
             ("unidirectional joins within contexts", any(each.unidirectional for each in query.streams)),
-            ("limits within contexts", query.limit is not None),
             ("output rates within contexts", output is not None and (output.rate or output.after)),
             ("output first when terminated", output is not None and output.selection == "first"),
         ):

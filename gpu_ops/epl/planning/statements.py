@@ -439,7 +439,7 @@ class _QueryPlanner:
     def _kept(self, term: q.StreamTerm, stream: WindowedStream, node: Node) -> StreamWindows:
         """The windows of a stream; without any its rows are there for ever."""
         if term.views:
-            events, ledger = EventScope([stream]), self._ledger
+            events, ledger = EventScope([stream], context=self._context), self._ledger
             within = self._context.key
             return windowed(node, ledger.ticks, term.views, term.retain, events, deployed=ledger.clock, within=within)
         if self._query.where is not None and _waits(self._query.where) and not self._query.joins:
@@ -593,7 +593,7 @@ class _QueryPlanner:
         around = [nw.col(name) for name in self._context.key]
         node = Project(node, (*columns, *sort, *in_window, *around, nw.col(ROW), nw.col(ORDER)), keep=False)
         keys = [RowKey(f"@sort {at}", key.descending) for at, (key, _) in enumerate(order)]
-        if self._context.key and (keys or query.distinct):
+        if self._context.key and (keys or query.distinct or query.limit is not None):
             keys = [RowKey(INSTANCE), *keys]
         keys += [RowKey(f"@place {at}", windows.order[at][1]) for at in range(len(in_window))]
         for key, bound in order:
@@ -604,7 +604,7 @@ class _QueryPlanner:
             names = None
             if query.distinct:
                 names = (*self._context.key, *(f"@column {at}" for at in range(len(columns))))
-            node = PerDelivery(node, tuple(keys), names, limit, offset)
+            node = PerDelivery(node, tuple(keys), names, limit, offset, self._context.key)
         schema = node.schema
         shown = pa.schema([schema.field(f"@column {at}").with_name(name) for at, (name, _) in enumerate(items)])
         node = selected(node, [*(f"@column {at}" for at in range(len(columns))), ROW, ORDER])

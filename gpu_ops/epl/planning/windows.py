@@ -12,6 +12,8 @@ import pyarrow as pa
 from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK
 from gpu_ops.core.turns import CLOCK, DUE, PLACE
 from gpu_ops.epl.planning.arguments import MILLISECOND, clock_span, milliseconds, whole_number
+from gpu_ops.epl.planning.known_contexts import reads_context
+from gpu_ops.epl.planning.parts import parts
 from gpu_ops.epl.planning.window_terms import WindowScope
 from gpu_ops.epl.queries import Retain, View
 from gpu_ops.plan.clock_windows import (
@@ -32,9 +34,9 @@ from gpu_ops.plan.nodes import Node, extended, selected
 from gpu_ops.plan.window_conditions import NEWEST, OLDEST, Until, While, window_condition
 from gpu_ops.plan.window_kinds import DataWindowKind
 from gpu_ops.plan.window_sets import SetPart, UntilTime, WindowSet
-from gpu_ops.texts.binding.expressions import Bound, bind, bind_condition, constant
+from gpu_ops.texts.binding.expressions import Bound, bind, bind_condition, bind_period, constant
 from gpu_ops.texts.binding.scope import BindingScope
-from gpu_ops.texts.expressions import Argument, Constant, Expression, SortKey, Syntax
+from gpu_ops.texts.expressions import Argument, Constant, Expression, Name, Operation, SortKey, Syntax
 from gpu_ops.texts.placed_error import failure_at, unsupported
 
 _DERIVED = frozenset({"size", "uni", "linest", "correl", "weighted_avg", "merge"})
@@ -343,11 +345,36 @@ def _batch_span(node: Syntax) -> ClockSpan:
 # The views
 
 
+def _of_context(view: View, node: Argument) -> bool:
+    """Whether an argument is one of the context: it is the same for all rows of an instance.
+
+    Raises:
+        PlacedError: It reads an event too.
+    """
+    if not reads_context(node):
+        return False
+    for each in parts(node):
+        if isinstance(each, Name):
+            said = f"What {view.name} takes is known before any event, and {each} is of one."
+            raise failure_at(each, said, "Read properties of the context alone.")
+    return True
+
+
+def _counted(view: View, node: Argument, operator: str) -> View:
+    """The view that has so many rows, as a condition on their number."""
+    condition = Operation(operator, Name("current_count", place=node.place), _expression(view, node), place=node.place)
+    return replace(view, arguments=(condition,))
+
+
 def _length(stream: _WindowPlanner, view: View) -> _ViewKind:
+    if _of_context(view, (node := _arguments(view, 1)[0])):
+        return _expr(stream, _counted(view, node, "<="))
     return _ViewKind(Last(whole_number(_arguments(view, 1)[0], "The length of a window")))
 
 
 def _length_batch(stream: _WindowPlanner, view: View) -> _ViewKind:
+    if _of_context(view, (node := _arguments(view, 1)[0])):
+        return _expr_batch(stream, _counted(view, node, ">="))
     count = whole_number(_arguments(view, 1)[0], "The length of a batch")
     return _ViewKind(Last(count, count, partial=False), batches=True)
 
@@ -445,7 +472,10 @@ def _until(stream: _WindowPlanner, since: nw.Expr, span: ClockSpan | None = None
 
 
 def _time(stream: _WindowPlanner, view: View) -> _ViewKind:
-    return _until(stream, nw.col(CLOCK), clock_span(_arguments(view, 1)[0]))
+    if _of_context(view, (node := _arguments(view, 1)[0])):
+        ticks = bind_period(node, stream.scope).value * MILLISECOND
+        return _until(stream, (nw.col(CLOCK).cast(nw.Int64) + ticks).cast(nw.Datetime("us", "UTC")))
+    return _until(stream, nw.col(CLOCK), clock_span(node))
 
 
 def _time_to_live(stream: _WindowPlanner, view: View) -> _ViewKind:

@@ -86,14 +86,16 @@ class AliveInstances:
         at = np.minimum(np.searchsorted(self.ids, ids), len(self.ids) - 1)
         return at, self._device.kernels.take(self.ids, at) == ids
 
-    def forget(self) -> None:
-        """Those that have ended are gone."""
+    def forget(self) -> int:
+        """Those that have ended are gone; how many they were."""
         lasting = self.end == UNKNOWN
         if bool(lasting.all()):
-            return
+            return 0
+        count = len(self.ids)
         at, take = self._device.kernels.keep(lasting), self._device.kernels.take
         self.ids, self.begin, self.end = (take(each, at) for each in (self.ids, self.begin, self.end))
         self.frame = self._device.columns.take(self.frame, at)
+        return count - len(at)
 
     # The state
 

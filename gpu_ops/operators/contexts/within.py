@@ -37,34 +37,48 @@ from gpu_ops.plan.window_kinds import UNKNOWN
 _NEVER = -1
 
 
-class _WithInstances(OnTicks, family=True):
+class WithInstances(OnTicks, family=True):
     """An operator over points and the points of instances: both wait until the other has come to their places.
 
     Args:
         node: The node.
         device: Where arrays live.
+        points: Which of its inputs has the points; the other one has the instances.
+        read: The columns of instances that it keeps.
+        number: The column with their numbers.
+
+    Attributes:
+        side: Which input has the instances.
+        number: The column with their numbers.
+        ended: How many instances have ended since somebody set it to 0.
     """
 
     def __init__(self, node: Any, device: Device, points: int, read: Sequence[str], number: str = INSTANCE) -> None:
         super().__init__(node, device)
         self._waiting = [WaitingPoints(f"waiting {at}", each.schema, device) for at, each in enumerate(node.inputs)]
-        self._points, self._instances = points, 1 - points
-        schema = node.inputs[self._instances].schema
+        self._points, self.side = points, 1 - points
+        schema = node.inputs[self.side].schema
         kept = pa.schema([schema.field(name) for name in read])
         self._alive = AliveInstances(kept, device, number)
+        self.number, self.ended = number, 0
 
     def step(self, given: Sequence[StepInput], ctis: Sequence[int]) -> tuple[StepInput, int]:
         """The rows before the CTI."""
         cti = min(ctis)
         found = [waits.before(cti, fed.events) for waits, fed in zip(self._waiting, given, strict=True)]
-        self._alive.take(found[self._instances])
-        made = self._made(found[self._points], found[self._instances], cti)
-        self._alive.forget()
+        self._alive.take(found[self.side])
+        made = self._made(found[self._points], found[self.side], cti)
+        self.ended += self._alive.forget()
         return StepInput([each for each in made if each is not None and len(each)]), cti
 
     def _made(self, rows: Events | None, moved: Events | None, cti: int) -> list[Events | None]:
         """What becomes of points."""
         raise NotImplementedError
+
+    @property
+    def lasting(self) -> Any:
+        """int64 numbers of the instances that are there, ascending."""
+        return self._alive.ids
 
     @property
     def alive(self) -> int:
@@ -87,7 +101,7 @@ class _WithInstances(OnTicks, family=True):
             super().restore(tables)
 
 
-class WithinOperator(_WithInstances, nodes=(Within,)):
+class WithinOperator(WithInstances, nodes=(Within,)):
     """Each event with the instances that it is within.
 
     Args:
@@ -184,7 +198,7 @@ def _numbers(rows: AxisRows, device: Device) -> Any:
     return device.columns.values(rows.frame, PLACE)[0]
 
 
-class OfInstancesOperator(_WithInstances, nodes=(OfInstances,)):
+class OfInstancesOperator(WithInstances, nodes=(OfInstances,)):
     """Rows whose instances last, with their columns.
 
     Args:
@@ -353,7 +367,7 @@ class EndOutputOperator(OfInstancesOperator, nodes=(EndOutput,)):
         return super().alive + len(self._held)
 
 
-class InstanceAsksOperator(_WithInstances, nodes=(InstanceAsks,)):
+class InstanceAsksOperator(WithInstances, nodes=(InstanceAsks,)):
     """A point for each instance where its content is asked for.
 
     Args:

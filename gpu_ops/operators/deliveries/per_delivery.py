@@ -73,13 +73,20 @@ class PerDeliveryOperator(Stateless, nodes=(PerDelivery,)):
         if node.distinct is not None:
             some = kernels.keep(self._is_first(events.frame, order, place, kind))
             order, place, kind = (kernels.take(each, some) for each in (order, place, kind))
-        number = numbered(place, kind, device=self._device)
         if node.limit is not None or node.offset:
             upto = len(order) if node.limit is None else node.offset + node.limit
+            number = numbered(place, kind, *self._within(events.frame, order), device=self._device)
             some = kernels.keep((number >= node.offset) & (number < upto))
-            order, number, place, kind = (kernels.take(each, some) for each in (order, number, place, kind))
-            number = number - node.offset
+            order, place, kind = (kernels.take(each, some) for each in (order, place, kind))
+        number = numbered(place, kind, device=self._device)
         return Events(place, TICK, self._taken(events.frame, order, number, kind))
+
+    def _within(self, frame: Any, order: Any) -> list[Any]:
+        """For each of the ordered rows a number for that of which there is a limit; nothing if deliveries have it."""
+        if not self._node.within:
+            return []
+        codes, _, _ = self._device.columns.key_codes(frame, self._node.within)
+        return [self._device.kernels.take(codes, order)]
 
     def _taken(self, frame: Any, order: Any, number: Any, kind: Any) -> Any:
         """Some rows of a frame, with other numbers; a word that is the same for all is not taken row by row."""

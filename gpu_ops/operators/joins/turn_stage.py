@@ -43,7 +43,7 @@ from gpu_ops.plan.expressions import column_names
 from gpu_ops.plan.nodes import Feed, Filter
 from gpu_ops.plan.turn_joins import TurnJoin
 
-_NULLS = 2
+NULLS = 2
 """Null keys have numbers of their own, 0 on the left and 1 on the right, which the other side does not have."""
 
 _SIDES = ("left", "right")
@@ -166,7 +166,7 @@ class TurnStage:
         rows = [self._from_run(moving, -1, np.full_like(moving.low, -1)) if keeps else moving]
         codes = np.concatenate([each.code for each in others])
         if len(codes) and len(alive):
-            groups = present(codes, len(self._groups) + _NULLS, device)
+            groups = present(codes, len(self._groups) + NULLS, device)
             for number, (run, where) in enumerate(alive.of_groups(groups)):
                 if len(where):
                     some = self._kept(at, self._with_matches(run, where), OPEN)
@@ -194,7 +194,7 @@ class TurnStage:
         on, device = self._how.on, self._device
         names = [each[at] for each in on]
         keys = joins.right_keys(on, rows.frame, device) if at and names else rows.frame
-        codes = self._groups.codes(keys) + np.int32(_NULLS)
+        codes = self._groups.codes(keys) + np.int32(NULLS)
         known = joins.known_keys(names, rows.frame, device)
         if known is not None:
             codes = np.where(known, codes, np.int32(at)).astype(np.int32)
@@ -433,15 +433,15 @@ class TurnStage:
         """Forget keys of which no row is left, once they are most of all."""
         if not self._groups.crowded:
             return
-        used = np.zeros(len(self._groups) + _NULLS, np.bool_)
+        used = np.zeros(len(self._groups) + NULLS, np.bool_)
         for runs in self._alive:
             for rows in runs.pieces():
                 used[self._device.columns.host(rows.code)] = True
-        numbers = self._groups.forget(used[_NULLS:])
+        numbers = self._groups.forget(used[NULLS:])
         if numbers is None:
             return
-        own = self._device.columns.array(np.arange(_NULLS, dtype=np.int32))
-        numbers = np.concatenate([own, numbers + np.int32(_NULLS)])
+        own = self._device.columns.array(np.arange(NULLS, dtype=np.int32))
+        numbers = np.concatenate([own, numbers + np.int32(NULLS)])
         for runs in self._alive:
             runs.renumber(numbers)
 
@@ -479,8 +479,8 @@ class TurnStage:
             columns = row_columns(
                 own,
                 Field(pa.int64(), least=OPEN, most=OPEN),
-                groups + _NULLS,
-                first=_NULLS,
+                groups + NULLS,
+                first=NULLS,
                 columns=made_columns(new=np.zeros(0, np.bool_)),
                 numbers=numbers,
                 frame=self._schemas[at],

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from gpu_ops.core.state_tables import StateTable, Tables
 from gpu_ops.core.time import MAX_TIME
-from gpu_ops.core.turns import PLACE
+from gpu_ops.core.turns import INSTANCE, PLACE
 from gpu_ops.devices import Device
 from gpu_ops.operators.events import Events, concat
 from gpu_ops.operators.operator import BatchInput, Operator, StepInput
@@ -41,7 +41,8 @@ class LookBackOperator(Operator, nodes=(LookBack,)):
         self._read = read
         self._kept = list(dict.fromkeys([*read, *node.within]))
         self._recent_schema = pa.schema([made.field(name) for name in self._kept])
-        names = [each.name for each in node.earlier]
+        # By its instance it is known when nobody asks for a row any more.
+        names = [*(name for name in node.within if name == INSTANCE), *(each.name for each in node.earlier)]
         self._seen_schema = pa.schema([made.field(PLACE), *(made.field(name) for name in names)])
         self._recent = device.columns.from_arrow(self._recent_schema.empty_table())
         self._seen: list[Any] = []

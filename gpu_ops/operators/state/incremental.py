@@ -101,8 +101,10 @@ class IncrementalOperator(Operator, family=True):
         if not self._groups.seen:
             return {}
         made, columns = dict[str, pa.Table](), self._group_columns(len(self._groups))
-        if self._groups.keys is not None:
-            keys = self._device.columns.to_arrow(self._groups.keys, self._keys)
+        if self._keys.names:
+            known = self._groups.keys
+            # Of groups that were there, all may be gone.
+            keys = self._keys.empty_table() if known is None else self._device.columns.to_arrow(known, self._keys)
             columns |= {f"{self._key_prefix}{name}": keys[name] for name in keys.column_names}
         if columns:
             made[self._group_table] = pa.table(columns)
