@@ -15,13 +15,18 @@ import narwhals as nw
 import pyarrow as pa
 
 from gpu_ops.core.time import TICK, TIME_TYPE
-from gpu_ops.core.turns import ASK, CLOCK, ENDED, INSTANCE, NEW, OLD, ORDER, PLACE, ROW
+from gpu_ops.core.turns import ASK, CLOCK, DUE, ENDED, INSTANCE, NEW, OLD, ORDER, PLACE, ROW
 from gpu_ops.errors import ColumnError, PlanError
 from gpu_ops.plan.clock_windows import ClockSpan
 from gpu_ops.plan.crontab_times import CrontabTimes
 from gpu_ops.plan.expressions import check_boolean, column_names
 from gpu_ops.plan.joins import On
-from gpu_ops.plan.nodes import Computed, Node, selected
+from gpu_ops.plan.nodes import Computed, Ends, Node, selected
+
+
+def until_of(called: str) -> str:
+    """The column with the time at which the clock ends an instance of a context of some name."""
+    return f"@{called} ends"
 
 
 @dataclass(frozen=True)
@@ -131,7 +136,7 @@ class Instances(_OverInstances):
     @property
     def until(self) -> str:
         """The column with the time at which the clock ends it; null if it does not."""
-        return f"@{self.called} ends"
+        return until_of(self.called)
 
     @cached_property
     def started(self) -> pa.Schema:
@@ -254,12 +259,14 @@ class OfInstances(_OverInstances):
         instances: The points of instances.
         carries: The columns of instances that rows get.
         ending: Whether rows of an instance stay at the place where it ends: they are what is output there.
+        in_time: Whether rows stay that come at that place: what makes them fell due before it ended.
     """
 
     rows: Node
     instances: Node
     carries: tuple[str, ...] = ()
     ending: bool = False
+    in_time: bool = False
 
     @property
     def inputs(self) -> tuple[Node, ...]:
@@ -282,10 +289,52 @@ class OfInstances(_OverInstances):
         return replace(self, carries=tuple(name for name in self.carries if name in wanted))
 
     def describe(self) -> str:
-        return f"OfInstances {'where these end ' * self.ending}{', '.join(self.carries)}".rstrip()
+        words = "where these end " * self.ending + "in time " * self.in_time
+        return f"OfInstances {words}{', '.join(self.carries)}".rstrip()
 
 
 _ROWS = (INSTANCE, ROW, ORDER)
+
+
+@dataclass(frozen=True, eq=False)
+class LeavesInTime(_OverInstances):
+    """Rows in windows, of which none leaves at the tick that ends its instance unless its leave fell due before.
+
+    At one tick the clock does what fell due first; and what ends an instance before what its windows do then
+    (Esper: an advance runs callbacks in order of due time, then of creation).
+
+    Attributes:
+        rows: Rows with the number of an instance and ``@due``.
+        instances: The points of instances.
+        until: Their columns with the times at which the clock ends them, or what these are within.
+    """
+
+    rows: Node
+    instances: Node
+    until: tuple[str, ...]
+
+    duration: ClassVar[int | None] = None
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return self.rows, self.instances
+
+    def over(self, *inputs: Node) -> Node:
+        rows, instances = inputs
+        return replace(self, rows=rows, instances=instances)
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        return self.rows.schema
+
+    def ends(self, at: int) -> Ends:
+        return "needed" if at else "passed on"
+
+    def needs(self, wanted: Sequence[str]) -> Sequence[tuple[str, ...]]:
+        return [tuple(dict.fromkeys((*wanted, INSTANCE, DUE))), (INSTANCE, *self.until, ENDED)]
+
+    def describe(self) -> str:
+        return f"LeavesInTime before {', '.join(self.until)}"
 
 
 @dataclass(frozen=True, eq=False)

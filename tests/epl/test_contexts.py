@@ -94,6 +94,37 @@ def test_one_at_a_time_by_the_clock() -> None:
     assert _click(runtime, "x", 3) == []
 
 
+@pytest.mark.parametrize("device", ["cpu", "array"])
+@pytest.mark.parametrize(
+    ("statement", "wanted"),
+    [
+        ("select irstream v from Click#time(9 sec)", [(None, [{"v": 1}])]),
+        ("select irstream sum(v) as s from Click#time(9 sec)", [([{"s": 2}], [{"s": 3}])]),
+        ("select v from Click#time(9 sec) output snapshot when terminated", [([{"v": 2}], None)]),
+        ("select sum(v) as s from Click#time(9 sec) output snapshot when terminated", [([{"s": 2}], None)]),
+        ("select rstream v from Click#time(9 sec) output all when terminated", [([{"v": 1}], None)]),
+        ("select rstream v from Click#time(10 sec)", []),
+    ],
+)
+def test_one_move_of_the_clock_does_what_fell_due_first(device: str, statement: str, wanted: list[Any]) -> None:
+    """The second click would leave after the instance's end, and one that is due with it comes behind it.
+
+    0 s       3 s            9 s        10 s   12 s   20 s: the clock has jumped from 8 s
+    login     click v=2      v=1 due    end    v=2 due
+    click v=1
+    """
+    runtime = _runtime(
+        f"create context C initiated by Login as l terminated after 10 sec; context C {statement}", device
+    )
+    runtime.send("Login", {"user": "a", "n": 0})
+    runtime.send("Click", {"user": "a", "v": 1})
+    runtime.advance(3_000)
+    runtime.send("Click", {"user": "a", "v": 2})
+    runtime.advance(8_000)
+    assert [(rows_of(each.new), rows_of(each.old)) for each in runtime.advance(20_000)] == wanted
+    assert not runtime.advance(30_000)
+
+
 def test_windows_of_each_instance() -> None:
     """The last two of each user; a session's last clicks are gone with it, and nothing says so."""
     runtime = _runtime(

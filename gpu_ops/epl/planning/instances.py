@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import narwhals as nw
 
-from gpu_ops.core.turns import ASK, CLOCK, INSTANCE, NEW
+from gpu_ops.core.turns import ASK, CLOCK, DUE, INSTANCE, NEW
 from gpu_ops.epl import queries as q
 from gpu_ops.epl import statements as s
 from gpu_ops.epl.planning.known_contexts import ContextNames, KnownContext
 from gpu_ops.epl.planning.looking_in_joins import LookingInJoin
 from gpu_ops.epl.planning.planned import Ledger
-from gpu_ops.plan.contexts import EndOutput, InstanceAsks, InstanceContent, OfInstances
+from gpu_ops.epl.planning.windows import StreamWindows
+from gpu_ops.plan.contexts import EndOutput, InstanceAsks, InstanceContent, LeavesInTime, OfInstances, until_of
 from gpu_ops.plan.deliveries import Delivered
 from gpu_ops.plan.joins import Union, cast_to
 from gpu_ops.plan.lookups import Looked, Lookup
@@ -51,7 +53,7 @@ class InstancePlan:
     """
 
     def __init__(self, names: ContextNames, ledger: Ledger, query: q.Query) -> None:
-        self._names, self._ledger, self._query = names, ledger, query
+        self._names, self._ledger, self._query, self._in_time = names, ledger, query, False
         output = query.output
         if names.context is None:
             return
@@ -107,6 +109,27 @@ class InstancePlan:
         asks = Project(ends, (nw.col(CLOCK), nw.lit(value=True).alias(ASK)), keep=False)
         return False, True, Union((ticks, asks))
 
+    def in_time(self, windows: StreamWindows) -> StreamWindows:
+        """Windows from which no row leaves at the tick that ends its instance unless that fell due before.
+
+        What enters in batches says not when that fell due.
+        """
+        context, rows = self._names.context, windows.memberships
+        until = (
+            ()
+            if context is None
+            else tuple(
+                name
+                for name in (until_of(level.called) for level in context.levels)
+                if name in context.node.schema.names
+            )
+        )
+        if context is None or windows.in_batches or DUE not in rows.schema.names:
+            return windows
+        self._in_time = True
+        made = LeavesInTime(rows, context.leaf, until)
+        return replace(windows, memberships=made, content=made if windows.content is rows else windows.content)
+
     def of_rows(
         self, node: Node, rows: Node, aggregates: Sequence[Delivered], kind: Kind, *, is_iterable: bool
     ) -> Node:
@@ -126,9 +149,9 @@ class InstancePlan:
         if kind != "row for all":
             if self.at_ends == "snapshot":
                 return InstanceContent(node, context.leaf, tuple(late))
-            return OfInstances(node, context.leaf, tuple(late))
+            return OfInstances(node, context.leaf, tuple(late), in_time=self._in_time)
         ends = self.at_ends in {"snapshot", "last"}
-        parts = [] if ends else [OfInstances(node, context.leaf, tuple(late))]
+        parts = [] if ends else [OfInstances(node, context.leaf, tuple(late), in_time=self._in_time)]
         if ends or is_iterable:
             asks = InstanceAsks(context.leaf, self._ledger.ticks, at_ends=ends, at_asks=is_iterable)
             found = self._looked(asks, rows, aggregates)

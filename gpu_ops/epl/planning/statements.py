@@ -441,7 +441,9 @@ class _QueryPlanner:
         if term.views:
             events, ledger = EventScope([stream], context=self._context), self._ledger
             within = self._context.key
-            return windowed(node, ledger.ticks, term.views, term.retain, events, deployed=ledger.clock, within=within)
+            views, retain = term.views, term.retain
+            made = windowed(node, ledger.ticks, views, retain, events, deployed=ledger.clock, within=within)
+            return self._instances.in_time(made)
         if self._query.where is not None and _waits(self._query.where) and not self._query.joins:
             node = self._filtered(node, self._query.where, stream, "'where'")
         return self._forever(node)

@@ -219,7 +219,8 @@ class OfInstancesOperator(WithInstances, nodes=(OfInstances,)):
         alive, take = self._alive, self._device.kernels.take
         if len(alive):
             end = take(alive.end, at)
-            lasts = (rows.start <= end) if self._node.ending else (rows.start < end)
+            with_end = self._node.ending or self._node.in_time
+            lasts = (rows.start <= end) if with_end else (rows.start < end)
             there = there & lasts & (rows.start >= take(alive.begin, at))
         return [self._carried(rows, at, there, self._device.kernels.keep(there | whole)), ended]
 
