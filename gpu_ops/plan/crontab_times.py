@@ -4,19 +4,45 @@ from __future__ import annotations
 
 import calendar
 import datetime
+import re
+import zoneinfo
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 from gpu_ops.core.time import MAX_TIME
 
 _SECOND = 1_000_000
 _DAY = 86_400
 _EPOCH = datetime.date(1970, 1, 1).toordinal()
+_ZERO = datetime.datetime(1970, 1, 1)  # noqa: DTZ001  (the zone is said beside it)
+
+
+_OFFSET = re.compile(r"(?:GMT|UTC)([+-])(\d{1,2})(?::?(\d\d))?")
+
+
+@lru_cache(maxsize=64)
+def zone_of(name: str) -> datetime.tzinfo | None:
+    """A time zone: ``"Europe/Vienna"`` and other names of the tz database, or an offset; None if there is no such zone.
+
+    Examples:
+        >>> print(zone_of("GMT-5"), zone_of("GMT+05:30"), zone_of("Europe/Vienna"), zone_of("Mars"))
+        UTC-05:00 UTC+05:30 Europe/Vienna None
+    """
+    found = _OFFSET.fullmatch(name)
+    if found is not None:
+        sign, hours, minutes = found.groups(default="0")
+        span = datetime.timedelta(hours=int(hours), minutes=int(minutes))
+        return datetime.timezone(-span if sign == "-" else span) if span < datetime.timedelta(days=1) else None
+    try:
+        return zoneinfo.ZoneInfo(name)
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
+        return None
 
 
 @dataclass(frozen=True)
 class CrontabTimes:
-    """The seconds whose minute, hour, day and month are named, in UTC. None is a wildcard.
+    """The seconds whose minute, hour, day and month are named, in UTC or in a time zone. None is a wildcard.
 
     Where both days of the month and days of the week are named, either is enough, as in Unix.
 
@@ -33,6 +59,8 @@ class CrontabTimes:
         last_workday: Whether the last Monday to Friday of the month is one of the days.
         once_a_day: Whether only the first named second of each day is meant (Esper: where days are named by `last`,
             `weekday` or `lastweekday`, and each second is).
+        zone: The time zone, as `zone_of` knows it; nothing for UTC. A time that a change of the clocks leaves out is as
+            much later as they are put forward; of a time that is there twice the first one counts.
 
     Examples:
         >>> noon = CrontabTimes(minutes=frozenset({0}), hours=frozenset({12}))
@@ -51,13 +79,27 @@ class CrontabTimes:
     workdays: frozenset[int] = frozenset()
     last_workday: bool = False
     once_a_day: bool = False
+    zone: str = ""
 
     def __str__(self) -> str:
         fields = (self.minutes, self.hours, self.days, self.months, self.weekdays, self.seconds)
-        return f"({', '.join('*' if each is None else str(sorted(each)) for each in fields)})"
+        zone = f", {self.zone}" * bool(self.zone)
+        return f"({', '.join('*' if each is None else str(sorted(each)) for each in fields)}{zone})"
 
     def next_after(self, time: int) -> int:
         """The first named time after a time, both in ticks; `MAX_TIME` if there is none."""
+        zone = zone_of(self.zone) if self.zone else None
+        if zone is None:
+            return self._next_after(time)
+        shown = time + _ahead(_ZERO + datetime.timedelta(seconds=time // _SECOND), zone, is_local=False)
+        while (shown := self._next_after(shown)) < MAX_TIME:
+            found = shown - _ahead(_ZERO + datetime.timedelta(seconds=shown // _SECOND), zone, is_local=True)
+            if found > time:
+                return found
+        return MAX_TIME
+
+    def _next_after(self, time: int) -> int:
+        """The first named time after a time, as the clocks of the zone show both."""
         day, second = divmod(time // _SECOND + 1, _DAY)
         first = self._second_from(0)
         if self.once_a_day and first is not None and second > first:
@@ -105,6 +147,14 @@ class CrontabTimes:
         found |= {min(working, key=lambda each: abs(each - day)) for day in self.workdays if day <= length}
         found |= {day for day, each in weekday.items() if each in (self.weekdays or ())}
         return found | {day for day, each in weekday.items() if each in self.last_weekdays and day > length - 7}
+
+
+def _ahead(time: datetime.datetime, zone: datetime.tzinfo, *, is_local: bool) -> int:
+    """How many ticks the clocks of a zone are ahead of UTC, at a time in UTC or as they show it."""
+    there = time.replace(tzinfo=zone) if is_local else time.replace(tzinfo=datetime.UTC).astimezone(zone)
+    ahead = there.utcoffset()
+    assert ahead is not None  # noqa: S101  (a zone has an offset at each time)
+    return ahead // datetime.timedelta(microseconds=1)
 
 
 def _named(values: frozenset[int] | None, count: int) -> list[int]:

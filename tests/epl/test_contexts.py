@@ -166,6 +166,33 @@ def test_a_window_is_as_large_as_the_context_says(device: str) -> None:
     assert _new(shown["time"]) == [[{"v": 1}, {"v": 2}], [{"v": 3}, {"v": 4}, {"v": 5}]]
 
 
+def test_the_content_is_the_last_event_of_each_instance() -> None:
+    """Without a window, a statement that says so shows its last row, with what the aggregates are by then."""
+    runtime = _runtime(
+        _SESSIONS + "@name('s') @IterableUnbound context Session select context.l.n as n, v, sum(v) as s from Click"
+    )
+    runtime.send("Login", {"user": "a", "n": 1})
+    assert rows_of(runtime.rows("s")) == []
+    _click(runtime, "x", 3)
+    runtime.send("Login", {"user": "b", "n": 2})
+    assert rows_of(runtime.rows("s")) == [{"n": 1, "v": 3, "s": 3}]
+    _click(runtime, "x", 4)
+    assert rows_of(runtime.rows("s")) == [{"n": 1, "v": 4, "s": 7}, {"n": 2, "v": 4, "s": 4}]
+
+
+def test_a_crontab_in_a_time_zone() -> None:
+    """Nine o'clock in New York is one o'clock in the afternoon in UTC, in summer; 1970-07-01 is 181 days later."""
+    runtime = _runtime(
+        "create context C start (0, 9, *, *, *, *, 'America/New_York') end after 1 hour; "
+        "context C select context.startTime as t, v from Click;"
+    )
+    runtime.advance(181 * 86_400_000)
+    runtime.advance(181 * 86_400_000 + 13 * 3_600_000 - 1)
+    assert _click(runtime, "x", 1) == []
+    runtime.advance(181 * 86_400_000 + 13 * 3_600_000)
+    assert _click(runtime, "x", 2) == [[{"t": 181 * 86_400_000 + 13 * 3_600_000, "v": 2}]]
+
+
 def test_each_instance_has_its_own_limit() -> None:
     runtime = _runtime(_SESSIONS + "context Session select context.l.n as n, v from Click#length_batch(2) limit 1")
     runtime.send("Login", [{"user": "a", "n": 1}, {"user": "b", "n": 2}])

@@ -12,7 +12,7 @@ from gpu_ops.core.time import MIN_TIME
 from gpu_ops.epl.planning.arguments import clock_span
 from gpu_ops.epl.queries import Crontab, EventCount, Output, OutputWhen
 from gpu_ops.plan.clock_windows import ClockSpan
-from gpu_ops.plan.crontab_times import CrontabTimes
+from gpu_ops.plan.crontab_times import CrontabTimes, zone_of
 from gpu_ops.plan.rates import AtTimes, Condition, EveryPeriod, EveryRows, Rate, When
 from gpu_ops.texts.binding.expressions import constant
 from gpu_ops.texts.expressions import (
@@ -147,9 +147,13 @@ def crontab_times(fields: Sequence[Argument], of: Syntax, resolve: Numbers = con
         times = _named(times, name, each, (what, least, most), resolve)
     times = replace(times, once_a_day=times.seconds is None and any(map(_is_special, fields)))
     for each in fields[6:7]:
+        if isinstance(each, Wildcard):
+            continue
         zone = each.value if isinstance(each, Constant) else None
-        if not isinstance(each, Wildcard) and zone not in {"UTC", "GMT"}:
-            raise failure_at(each, f"A crontab is in UTC, not in {each}.", construct="time zone of a crontab")
+        if not isinstance(zone, str) or (zone not in {"UTC", "GMT"} and zone_of(zone) is None):
+            said, hint = f"There is no time zone {each}.", "Write: 'Europe/Vienna', or 'GMT-5', for instance."
+            raise failure_at(each, said, hint, construct="time zone of a crontab")
+        times = replace(times, zone="" if zone in {"UTC", "GMT"} else zone)
     for each in fields[7:]:
         if not isinstance(each, Wildcard) and resolve(each) != 0:  # type: ignore[arg-type]
             raise failure_at(each, "The times of a crontab are whole seconds.", "Write 0.")

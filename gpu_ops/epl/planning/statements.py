@@ -39,8 +39,9 @@ from gpu_ops.epl.statements import Statement
 from gpu_ops.plan.data_windows import DataWindow, FirstSpan, Last
 from gpu_ops.plan.deliveries import Delivered, Deliveries
 from gpu_ops.plan.expressions import bare_column
-from gpu_ops.plan.joins import Union
+from gpu_ops.plan.joins import Union, cast_to
 from gpu_ops.plan.lean import lean
+from gpu_ops.plan.lookups import Looked, Lookup
 from gpu_ops.plan.nodes import Filter, Node, Project, extended, selected
 from gpu_ops.plan.per_delivery import PerDelivery, RowKey
 from gpu_ops.plan.rates import AtTimes, EveryPeriod, EveryRows, Kind, OutputRate
@@ -268,7 +269,7 @@ class _QueryPlanner:
             content = replace(delivered, rows=some, new=False, old=False, content=True, marks=False, snapshot=None)
             node = Union((node, Filter(content, nw.col(ROW) == HELD)))
         if self._keeps_last and not (windowed or by_group or momentary) and looking is not None and self._ledger.asks:
-            node = Union((node, self._last_event(delivered, aggregates, looking, where, read)))
+            node = Union((node, self._last_event(delivered, looking, where, read)))
         values = tuple(each.aggregate.name for each in made)
         if by_all := (kind == "aggregated and grouped" and output is not None and output.selection == "all"):
             for name in values:
@@ -301,18 +302,27 @@ class _QueryPlanner:
     def _last_event(
         self,
         delivered: Deliveries,
-        aggregates: PlannedAggregates,
         looking: LookingBack,
         where: nw.Expr | None,
         read: Sequence[nw.Expr],
     ) -> Node:
-        """The content of a statement without a window that is iterable: its last event."""
-        if aggregates.made or (self._query.where is not None and where is None):
-            raise unsupported(self._query, "aggregates and sub-queries of the last event (IterableUnbound)")
-        rows = looking.rows(DataWindow(self._arrived, Last(1), (), (PLACE,)))
+        """The content of a statement without a window that is iterable: its last event, of each instance."""
+        if self._query.where is not None and where is None:
+            raise unsupported(self._query, "sub-queries of the last event (IterableUnbound)")
+        if any(each.life not in {"alive", "ever"} for each in delivered.aggregates):
+            raise unsupported(self._query, "aggregates of rows that left of the last event (IterableUnbound)")
+        rows = looking.rows(DataWindow(self._arrived, Last(1), self._context.key, (PLACE,)))
         rows = extended(_where(rows, where), read)
-        content = replace(delivered, rows=rows, new=False, old=False, content=True, marks=False, snapshot=None)
-        return Filter(content, nw.col(ROW) == HELD)
+        content: Node = replace(
+            delivered, rows=rows, aggregates=(), new=False, old=False, content=True, marks=False, snapshot=None
+        )
+        content = Filter(content, nw.col(ROW) == HELD)
+        if not delivered.aggregates:
+            return content
+        looked = (Looked(each.aggregate, tuple((key, key) for key in each.keys or ())) for each in delivered.aggregates)
+        found = Lookup(delivered.rows, content, tuple(looked))
+        schema = delivered.schema
+        return cast_to(found, schema, {name: name for name in schema.names}, ())
 
     def _with_variables(self, node: Node, *, windowed: bool, limited: bool) -> Node:
         """Deliveries with the variables that they read, and with their changes if the rate reads them."""
