@@ -97,7 +97,7 @@ def test_crontabs(fields: str, times: dict[str, Any]) -> None:
         ("at (61, *, *, *, *)", "61", "A minute is a whole number from 0 to 59, not 61"),
         ("at (*, *, 0, *, *)", "0", "day of the month is a whole number from 1 to 31"),
         ("at (*, *, *, *)", "(", "five fields or more, not 4"),
-        ("at (*, *, *, *, *, *, 'CET')", "'CET'", "in UTC, not in 'CET'"),
+        ("at (*, *, *, *, *, *, 'Mars')", "'Mars'", "no time zone 'Mars'"),
         ("at (*, *, *, *, *, *, *, 5)", "5)", "whole seconds"),
         ("at (last, *, *, *, *)", "last", "is no constant"),
         ("at (*, *, *, *, 5 weekday)", "5 weekday", "names no days"),
