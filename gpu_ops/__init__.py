@@ -43,6 +43,7 @@ from narwhals import (
 
 from gpu_ops.api.arrivals import ArrivalStream, ArrivalWindow, DeliveredStream, arrivals
 from gpu_ops.api.contexts import ArrivalContext
+from gpu_ops.api.cycles import CyclePartition, CyclePartitions, CycleStream, cycles
 from gpu_ops.api.events import events, restore
 from gpu_ops.api.patterns import PatternStep, after, every, none, one, pattern
 from gpu_ops.api.row_patterns import PatternRow, RowTerm, any_order, previous, row
@@ -115,6 +116,9 @@ __all__ = [
     "ArrivalWindow",
     "Boolean",
     "ColumnError",
+    "CyclePartition",
+    "CyclePartitions",
+    "CycleStream",
     "DataWindowed",
     "Date",
     "Datetime",
@@ -174,6 +178,7 @@ __all__ = [
     "count",
     "count_distinct",
     "covariance",
+    "cycles",
     "events",
     "every",
     "first",

@@ -15,7 +15,7 @@ from gpu_ops.devices import Device
 from gpu_ops.errors import TimeError
 from gpu_ops.operators.checked import checked, evaluated
 from gpu_ops.operators.events import Events, check_times, concat
-from gpu_ops.operators.operator import EachPiece, StepInput
+from gpu_ops.operators.operator import EachPiece, Operator, StepInput
 from gpu_ops.operators.sizes import expanded
 from gpu_ops.plan.lifetimes import (
     AlterLifetime,
@@ -92,7 +92,7 @@ class LifetimeChange(EachPiece, nodes=(Lifetime,)):
             TimeError: A new start lies before an earlier output CTI: the change does not keep the order of starts.
         """
         node, (cti,) = self._node, ctis
-        events = concat(given[0].events, self._device)
+        events = concat([*given[0].events, *given[0].closed], self._device)
         made = None if events is None else self.each(events)
         moved = node.moved_cti(cti)
         if moved is None:
@@ -102,6 +102,10 @@ class LifetimeChange(EachPiece, nodes=(Lifetime,)):
             moved = MIN_TIME if new is None else self._as_start(new, cti)
         self._promised = max(self._promised, moved)
         return StepInput([] if made is None else [made]), self._promised
+
+    def with_open(self) -> Operator | None:
+        """Itself, if it waits for the end of an event, and reads it alone."""
+        return self if self._node.change.at_end else None
 
     def _as_start(self, new: nw.Expr, cti: int) -> int:
         """The new start of an event that starts at the CTI."""

@@ -23,6 +23,9 @@ class Change:
     reads_end: ClassVar[bool] = True
     """Whether it reads the ends of events."""
 
+    at_end: ClassVar[bool] = False
+    """Whether its results begin where events end, so that nothing is to be done before."""
+
     @property
     def time_rule(self) -> str:
         """How a CTI passes it, in a few words."""
@@ -122,6 +125,8 @@ class ToPoint(Change):
 @dataclass(frozen=True)
 class PointAtEnd(Change):
     """``[end, end + 1 tick)``; an event that never ends is dropped (Trill: PointAtEnd)."""
+
+    at_end = True
 
     def lasting(self, before: int | None) -> int | None:
         return TICK

@@ -134,7 +134,7 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
         """(int64 places, int64 clocks from there on), from the last step's clock on."""
         array = self._device.columns.array
         places, clocks = array(np.array([MIN_TIME])), array(np.array([self._clock]))
-        if ticks is None:
+        if ticks is None or not len(ticks):
             return places, clocks
         values = self._device.columns.values(ticks.frame, CLOCK)[0]
         if CLOCK not in self._node.schema.names:

@@ -132,7 +132,11 @@ def _open_windows(plan: RunningNode) -> None:
         """Whether open events of a node reach only such as take them."""
         return bool(takers[node]) and all(
             each.own is not None
-            and (all_take(each) if each.own.passes_open else each.own.opens(at) and each.own.with_open() is not None)
+            and (
+                all_take(each)
+                if each.own.passes_open
+                else each.reads[at] == "unread" or (each.own.opens(at) and each.own.with_open() is not None)
+            )
             for each, at in takers[node]
         )
 

@@ -1,0 +1,140 @@
+"""Arrivals come into cycles, and cycles get their times and numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from gpu_ops.core.cycles import CYCLE_NUMBER, INSTANT, MS, Schedule
+from gpu_ops.core.state_tables import StateTable, Tables, counter
+from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK
+from gpu_ops.core.turns import CLOCK
+from gpu_ops.devices import Device
+from gpu_ops.errors import TimeError
+from gpu_ops.operators.events import Events
+from gpu_ops.operators.ledger.clocks import Clocks
+from gpu_ops.operators.ledger.waiting import OnTicks, WaitingPoints
+from gpu_ops.operators.operator import StepInput
+from gpu_ops.plan.cycles import BEAT, Intake, NumberedCycles
+
+
+def placed(clocks: Any, schedule: Schedule) -> Any:
+    """int64: the places of the first cycles that can run at some times, in ticks.
+
+    Raises:
+        TimeError: One is too far from where places begin.
+    """
+    places = schedule.runs(clocks // MS) - schedule.since
+    if len(places) and not bool(((places >= MIN_TIME // INSTANT) & (places < MAX_TIME // INSTANT - 1)).all()):
+        raise TimeError(
+            "Cycles run from thirty years before start= until 120 years behind it.",
+            remedy="Give a start near the first event.",
+        )
+    return places * INSTANT
+
+
+class IntakeOperator(OnTicks, nodes=(Intake,)):
+    """Each arrival by itself; the clock is as far as the oldest CTI.
+
+    Args:
+        node: The node.
+        device: Where arrays live.
+    """
+
+    _node: Intake
+
+    def __init__(self, node: Intake, device: Device) -> None:
+        super().__init__(node, device)
+        self._clocks = Clocks(device) if node.ticks else None
+
+    def step(self, given: Sequence[StepInput], ctis: Sequence[int]) -> tuple[StepInput, int]:
+        """The arrivals at the places of their cycles."""
+        rows, (first, *others) = given[0], ctis
+        passed = min(ctis)
+        if self._clocks is not None:
+            self._clocks.take(given[1].events)
+            cti = min(first, *others)
+            passed = cti if cti == MAX_TIME else self._clocks.before(cti)
+            self._clocks.forget(cti)
+        else:
+            passed = min(others)
+        return StepInput([self._taken(each) for each in rows.events if len(each)]), self._place(passed)
+
+    def _taken(self, events: Events) -> Events:
+        clocks = self._device.columns.values(events.frame, CLOCK)[0]
+        return Events(placed(clocks, self._node.schedule), TICK, events.frame)
+
+    def _place(self, clock: int) -> int:
+        if clock in {MAX_TIME, MIN_TIME}:
+            return clock
+        schedule = self._node.schedule
+        time = int(schedule.runs(np.array([clock // MS]))[0]) - schedule.since
+        return min(max(time * INSTANT, MIN_TIME), MAX_TIME)
+
+    @property
+    def parts(self) -> list[Any]:
+        """What it keeps."""
+        return [] if self._clocks is None else [self._clocks]
+
+
+class NumberedCyclesOperator(OnTicks, nodes=(NumberedCycles,)):
+    """One search of the cycles for each row.
+
+    Args:
+        node: The node.
+        device: Where arrays live.
+    """
+
+    _node: NumberedCycles
+
+    def __init__(self, node: NumberedCycles, device: Device) -> None:
+        super().__init__(node, device)
+        self._waiting = WaitingPoints("waiting", node.rows.schema, device)
+        self._beats = WaitingPoints("beats", pa.schema([(BEAT, pa.int8())]), device)
+        self._count = 0
+
+    def step(self, given: Sequence[StepInput], ctis: Sequence[int]) -> tuple[StepInput, int]:
+        """The rows before the older CTI."""
+        cti, schedule = min(ctis), self._node.schedule
+        beats = self._beats.before(cti, given[1].events)
+        rows = self._waiting.before(cti, given[0].events)
+        made = []
+        if beats is not None:
+            cycles = np.unique(beats.start)
+            if rows is not None:
+                made = self._numbered(rows, cycles)
+            self._count += len(cycles)
+        passed = cti if cti in {MAX_TIME, MIN_TIME} else max(MIN_TIME, schedule.clocks(cti) * MS)
+        return StepInput(made), passed
+
+    def _numbered(self, rows: Events, cycles: Any) -> list[Events]:
+        node, device = self._node, self._device
+        if node.until is not None:
+            rows = rows.where(node.schedule.clocks(rows.start) <= node.until, device)
+        if not device.kernels.ascends(rows.start):
+            rows = rows.take(np.argsort(rows.start, kind="stable"), device)
+        number = np.searchsorted(cycles, rows.start).astype(np.int64) + self._count
+        own = device.columns.build({CYCLE_NUMBER: (number, None, pa.int64())})
+        return [Events(node.schedule.clocks(rows.start) * MS, TICK, device.columns.beside(own, rows.frame))]
+
+    @property
+    def parts(self) -> list[Any]:
+        """What it keeps."""
+        return [self._waiting, self._beats]
+
+    def tables(self) -> dict[str, pa.Table]:
+        """What waits, and how many cycles have run."""
+        return super().tables() | {"cycles": pa.table({"count": pa.array([self._count])})}
+
+    def declared(self, tables: Tables) -> Iterator[StateTable]:
+        """The tables that `tables` gives."""
+        yield from super().declared(tables)
+        yield StateTable("cycles", {"count": counter(MAX_TIME)}, rows=1, required=True)
+
+    def restore(self, tables: Mapping[str, pa.Table]) -> None:
+        """The state that `tables` gave."""
+        super().restore(tables)
+        self._count = tables["cycles"]["count"][0].as_py()

@@ -1,0 +1,361 @@
+"""Partitions in cycles: points become turns of the machine, and what it lets in and expels becomes rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from gpu_ops.core.cycles import MS, WINDOW
+from gpu_ops.core.sorted_runs import SortedRuns
+from gpu_ops.core.splitmix import mixed
+from gpu_ops.core.state_tables import StateTable, Tables
+from gpu_ops.core.time import MAX_TIME, TICK
+from gpu_ops.core.turns import PLACE
+from gpu_ops.core.types import storage
+from gpu_ops.devices import Device
+from gpu_ops.devices.cpu import cycles as m
+from gpu_ops.errors import ColumnError
+from gpu_ops.operators.cycles.machine import Coming, CycleMachine
+from gpu_ops.operators.events import Events
+from gpu_ops.operators.ledger.waiting import OnTicks, WaitingPoints
+from gpu_ops.operators.operator import BatchInput, StepInput
+from gpu_ops.operators.row_order import LEAST, in_order, ranks_of
+from gpu_ops.operators.state.fields import nullable_columns
+from gpu_ops.operators.state.rows import GroupInterner
+from gpu_ops.plan.cycle_picks import BestRows, CyclePick, LastMilliseconds, LastRows, LatestRows, RandomRows, Size
+from gpu_ops.plan.cycles import BEAT, CycleWindow
+
+_ONE = np.zeros(1, np.int64)
+_KEYS, _GROUPS = "key/", "group/"
+
+
+class FrameRuns(SortedRuns[Any]):
+    """The payloads of rows, in the order of their numbers; rows go where all are numbered anew.
+
+    Args:
+        device: Where they live.
+    """
+
+    _factor, _least = 4, 1 << 12
+
+    def __init__(self, device: Device) -> None:
+        super().__init__()
+        self._device = device
+
+    def _merged(self, pieces: Sequence[Any]) -> Any:
+        return self._device.columns.concat(pieces)
+
+    def pieces_at(self, numbers: Any) -> Iterator[tuple[Any, Any]]:
+        """(which of some ascending numbers, their payloads): a piece for each run that has some.
+
+        Args:
+            numbers: Host int64.
+        """
+        columns, begin = self._device.columns, 0
+        for run in self.runs:
+            end = begin + len(run.rows)
+            low, high = np.searchsorted(numbers, [begin, end])
+            if low < high:
+                yield slice(int(low), int(high)), columns.take(run.rows, columns.array(numbers[low:high] - begin))
+            begin = end
+
+
+class CycleWindowOperator(OnTicks, nodes=(CycleWindow,)):
+    """The rows of a partition. The machine runs on the host, whatever the device.
+
+    Args:
+        node: The node.
+        device: Where arrays live.
+    """
+
+    _node: CycleWindow
+
+    def __init__(self, node: CycleWindow, device: Device) -> None:
+        super().__init__(node, device)
+        pick, schema = node.pick, node.rows.schema
+        self._payload = pa.schema([each for each in schema if each.name != WINDOW])
+        self._waiting = WaitingPoints("waiting", schema, device)
+        self._beats = WaitingPoints("beats", pa.schema([(BEAT, pa.int8())]), device)
+        self._keys = GroupInterner(node.by, schema, device)
+        update = pick.group if isinstance(pick, BestRows) else ()
+        self._group = tuple(dict.fromkeys((*node.by, *update))) if update else ()
+        self._groups = GroupInterner(self._group, schema, device)
+        allowed = pick.waiting if isinstance(pick, LastRows) and pick.waiting is not None else -1
+        self._machine = CycleMachine(_kind_of(pick), node.schedule, node.pinned, allowed, bool(self._group))
+        self._frames = FrameRuns(device)
+        self._opens = False
+
+    gives_open = True
+
+    def open(self) -> None:
+        """Emit rows as soon as they enter, and again when they leave."""
+        self._opens = True
+
+    def batch(self, whole: BatchInput) -> Iterator[Events]:
+        """One step to the end of time."""
+        given, _ = self.step([StepInput(list(each)) for each in whole.inputs], [MAX_TIME] * len(whole.inputs))
+        yield from given.events
+
+    def step(self, given: Sequence[StepInput], ctis: Sequence[int]) -> tuple[StepInput, int]:
+        """The rows that entered and left in the cycles before the CTI.
+
+        Raises:
+            ColumnError: A row has no time of its own.
+            PlanError: Too many cycles run at one instant.
+        """
+        cti, host, machine = min(ctis), self._device.columns.host, self._machine
+        fresh = self._waiting.before(cti, given[0].events)
+        beats = self._beats.before(cti, given[1].events) if len(given) > 1 else None
+        at = np.zeros(0, np.int64) if beats is None else np.unique(host(beats.start))
+        coming = self._coming(fresh)
+        entered, left = machine.run(coming, at, cti, len(self._keys), len(self._groups))
+        made = self._made(np.sort(entered), left[np.argsort(left[:, 0], kind="stable")], cti)
+        passed = cti if self._opens or cti == MAX_TIME else self._floor(cti)
+        if cti == MAX_TIME:
+            self._end()
+        elif machine.has_grown:
+            self._compact()
+        return made, passed
+
+    def _end(self) -> None:
+        """At the end of time nothing is kept."""
+        self._machine.compact(np.zeros(0, np.int64))
+        self._frames.replace([])
+
+    def _floor(self, cti: int) -> int:
+        known = self._machine.known
+        inside = known[known[:, m.STATE] == m.INSIDE, m.ENTER]
+        return min(cti, int(inside.min())) if len(inside) else cti
+
+    # What comes
+
+    def _coming(self, fresh: Events | None) -> Coming:
+        if fresh is None:
+            none = np.zeros(0, np.int64)
+            return Coming(none, none, _ONE, _ONE, _ONE, _ONE)
+        device = self._device
+        columns, host = device.columns, device.columns.host
+        place, number = host(fresh.start), host(columns.values(fresh.frame, PLACE)[0])
+        frame = fresh.frame
+        if WINDOW in frame.columns:
+            frame = columns.select(frame, [name for name in frame.columns if name != WINDOW])
+        if not in_order([place, number]):
+            order = np.lexsort((number, place))
+            place, number = place[order], number[order]
+            frame = columns.take(frame, columns.array(order))
+        pick, key = self._node.pick, self._codes(self._keys, frame)
+        value, group, size, span = _ONE, _ONE, _ONE, _ONE
+        match pick:
+            case LastMilliseconds():
+                value = self._stamps(frame, pick.stamp)
+                size = self._sizes(frame, pick.most) if pick.most is not None else _ONE
+                span = self._sizes(frame, pick.span)
+            case RandomRows():
+                size, value = self._sizes(frame, pick.n), _coins(number, pick.seed)
+            case LastRows() | LatestRows():
+                size = self._sizes(frame, pick.n)
+            case BestRows():
+                size, value = self._sizes(frame, pick.n), self._ranks(frame, pick)
+                group = self._codes(self._groups, frame) if self._group else _ONE
+        self._frames.add(frame)
+        return Coming(place, key, value, group, size, span)
+
+    def _codes(self, interner: GroupInterner, frame: Any) -> Any:
+        return self._device.columns.host(interner.codes(frame)).astype(np.int64)
+
+    def _sizes(self, frame: Any, size: Size) -> Any:
+        if isinstance(size, int):
+            return np.array([size], np.int64)
+        values, valid = self._device.columns.values(frame, size)
+        found = self._device.columns.host(values).astype(np.int64)
+        there = found > 0 if valid is None else self._device.columns.host(valid) & (found > 0)
+        if not there.all():
+            raise ColumnError(
+                "A window holds one row, or one millisecond, at least.",
+                column=size,
+                row=int(np.argmin(there)),
+                remedy="Give a number of 1 or more for each key.",
+            )
+        return found
+
+    def _stamps(self, frame: Any, name: str) -> Any:
+        columns = self._device.columns
+        values, valid = columns.values(frame, name)
+        found = columns.host(values).astype(np.int64)
+        if valid is not None and not bool(valid.all()):
+            row = int(np.argmin(columns.host(valid)))
+            raise ColumnError("A row has no time of its own.", column=name, row=row, remedy="Filter it out first.")
+        return found // MS if pa.types.is_timestamp(storage(self._payload.field(name).type)) else found
+
+    def _ranks(self, frame: Any, pick: BestRows) -> Any:
+        """Order codes of new rows; where codes hold among rows of one frame alone, the kept rows get new ones too."""
+        columns, dtype = self._device.columns, storage(self._payload.field(pick.column).type)
+        if pa.types.is_floating(dtype) or pa.types.is_signed_integer(dtype):
+            values, valid = columns.values(frame, pick.column)
+            found = columns.host(
+                self._device.kernels.order_float(values.astype(np.float64)) if pa.types.is_floating(dtype) else values
+            )
+            found = np.maximum(found.astype(np.int64), LEAST + 1)
+            there = np.ones(len(found), np.bool_) if valid is None else columns.host(valid)
+            if pa.types.is_floating(dtype):
+                there = there & ~np.isnan(columns.host(values))
+            return _turned(found, there, pick)
+        one = [pick.column]
+        every = columns.concat(
+            [*(columns.select(each, one) for each in self._frames.pieces()), columns.select(frame, one)]
+        )
+        codes, valid = ranks_of(every, pick.column, dtype, self._device)
+        there = np.ones(len(codes), np.bool_) if valid is None else columns.host(valid)
+        found = _turned(columns.host(codes).astype(np.int64), there, pick)
+        count = self._machine.count
+        self._machine.known[:, m.VALUE] = found[:count]
+        return found[count:]
+
+    # What becomes of it
+
+    def _made(self, entered: Any, left: Any, cti: int) -> StepInput:
+        """The rows that entered and left, as events.
+
+        Args:
+            entered: Numbers of rows, ascending.
+            left: Numbers of rows, ascending, and the places at which they left.
+            cti: The CTI.
+        """
+        rows = self._machine.known
+        gone, out = (np.ascontiguousarray(left[:, at]) for at in range(2))
+        now = np.zeros(len(rows), np.bool_)
+        now[entered] = True
+        if not self._opens:
+            events = list(self._events(gone, out))
+            if cti == MAX_TIME:
+                events += self._events(np.flatnonzero(rows[:, m.STATE] == m.INSIDE), MAX_TIME)
+            return StepInput(events)
+        fresh = now[gone]
+        stays = entered[rows[entered, m.STATE] == m.INSIDE]
+        return StepInput(
+            list(self._events(gone[fresh], out[fresh])),
+            list(self._events(stays, TICK)),
+            list(self._events(gone[~fresh], out[~fresh])),
+        )
+
+    def _events(self, numbers: Any, ends: Any) -> Iterator[Events]:
+        columns, rows = self._device.columns, self._machine.known
+        for some, frame in self._frames.pieces_at(numbers):
+            at = numbers[some]
+            end = ends if isinstance(ends, int) else columns.array(ends[some])
+            if end == MAX_TIME if isinstance(ends, int) else False:
+                end = columns.array(np.full(len(at), MAX_TIME))
+            window = columns.build({WINDOW: (columns.array(rows[at, m.OF]), None, pa.int64())})
+            yield Events(columns.array(rows[at, m.ENTER]), end, columns.beside(frame, window))
+
+    def _compact(self) -> None:
+        """Keep the rows that are needed alone."""
+        machine, columns = self._machine, self._device.columns
+        kept = machine.kept()
+        keys = self._keys.forget(machine.used[: len(self._keys)]) if self._keys.crowded else None
+        groups = self._groups.forget(machine.holders[: len(self._groups)] > 0) if self._groups.crowded else None
+        if len(kept) < machine.count or keys is not None or groups is not None:
+            frames = [frame for _, frame in self._frames.pieces_at(kept)]
+            machine.compact(
+                kept,
+                None if keys is None else columns.host(keys).astype(np.int64),
+                None if groups is None else columns.host(groups).astype(np.int64),
+            )
+            self._frames.replace([])
+            for each in frames:
+                self._frames.add(each)
+
+    # State
+
+    @property
+    def parts(self) -> list[Any]:
+        """What waits."""
+        return [self._waiting, self._beats]
+
+    @property
+    def alive(self) -> int:
+        """How many rows it keeps."""
+        return self.waiting + self._machine.count
+
+    def tables(self) -> dict[str, pa.Table]:
+        """What waits, the machine, the rows that it needs, and the keys."""
+        self._compact()
+        made = super().tables() | self._machine.tables()
+        pieces, columns = self._frames.pieces(), self._device.columns
+        names = list(pieces[0].columns) if pieces else []
+        rows = pa.schema([self._payload.field(name) for name in names])
+        whole = pa.concat_tables([columns.to_arrow(each, rows) for each in pieces]) if pieces else rows.empty_table()
+        made["inside"] = pa.table(
+            {
+                **{name: made["inside"][name] for name in made["inside"].column_names},
+                **{f"row/{each}": whole[each] for each in names},
+            }
+        )
+        made["keys"] = made["keys"].slice(0, len(self._keys))
+        for prefix, interner, key in ((_KEYS, self._keys, self._node.by), (_GROUPS, self._groups, self._group)):
+            if key and interner.keys is not None:
+                schema = pa.schema([self._payload.field(name) for name in key])
+                made[f"{prefix}names"] = columns.to_arrow(interner.keys, schema)
+        return made
+
+    def declared(self, tables: Tables) -> Iterator[StateTable]:
+        """The tables that `tables` gives."""
+        yield from super().declared(tables)
+        counts = []
+        for prefix, key in ((_KEYS, self._node.by), (_GROUPS, self._group)):
+            name = f"{prefix}names"
+            if key:
+                yield StateTable(name, nullable_columns(pa.schema([self._payload.field(each) for each in key]), ""))
+            counts.append(tables[name].num_rows if name in tables else int(not key))
+        keys = tables["keys"].num_rows if "keys" in tables and not self._node.by else counts[0]
+        for each in self._machine.declared(keys, counts[1]):
+            if each.name == "inside":
+                row = nullable_columns(self._payload, "row/")
+                names = tables["inside"].column_names if "inside" in tables else []
+                there = {name: field for name, field in row.items() if name in names}
+                yield replace(each, columns={**each.columns, **there})
+            else:
+                yield each
+
+    def restore(self, tables: Mapping[str, pa.Table]) -> None:
+        """The state that `tables` gave."""
+        super().restore(tables)
+        columns = self._device.columns
+        for prefix, interner in ((_KEYS, self._keys), (_GROUPS, self._groups)):
+            if f"{prefix}names" in tables:
+                interner.restore(columns.from_arrow(tables[f"{prefix}names"]))
+        self._machine.restore(tables, len(self._groups))
+        inside = tables["inside"]
+        names = [name for name in inside.column_names if name.startswith("row/")]
+        if inside.num_rows:
+            rows = inside.select(names).rename_columns([name.removeprefix("row/") for name in names])
+            self._frames.replace([columns.from_arrow(rows)])
+
+
+def _kind_of(pick: CyclePick) -> int:
+    match pick:
+        case LatestRows():
+            return m.TUMBLING
+        case LastMilliseconds():
+            return m.TIMED if pick.most is None else m.TIMED_MOST
+        case BestRows():
+            return m.BEST
+    return m.SLIDING
+
+
+def _coins(numbers: Any, seed: int) -> npt.NDArray[np.int64]:
+    """The values of rows, of which a coin refuses one half: it depends on a row's place among all, and on the seed."""
+    at = np.array([seed & ((1 << 64) - 1)], np.uint64)
+    tossed = mixed(numbers.astype(np.uint64) ^ mixed(at)[0]) & np.uint64(1)
+    return np.where(tossed == 0, 0, LEAST)
+
+
+def _turned(codes: Any, there: Any, pick: BestRows) -> npt.NDArray[np.int64]:
+    """Order codes of which the greatest is the best, and that of rows that never enter the least of all."""
+    made: npt.NDArray[np.int64] = np.where(there, codes if pick.highest else np.maximum(~codes, LEAST + 1), LEAST)
+    return made

@@ -1,0 +1,163 @@
+"""Chains of partitions: what a user says of them, and the nodes that it becomes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Literal
+
+import narwhals as nw
+
+from gpu_ops.core.cycles import WHENEVER, WINDOW, Schedule
+from gpu_ops.core.turns import CLOCK
+from gpu_ops.errors import ColumnError, PlanError
+from gpu_ops.plan.aggregates import count
+from gpu_ops.plan.combinations import Combinable, Combination
+from gpu_ops.plan.cycle_picks import CyclePick, LatestRows
+from gpu_ops.plan.cycles import HELD, CycleWindow, Issued, asked_by, beats_of, became, ticks_of
+from gpu_ops.plan.deliveries import Delivered, Deliveries, Life
+from gpu_ops.plan.nodes import Filter, Node, Project, extended
+from gpu_ops.plan.questions import aggregated_rows
+from gpu_ops.plan.windows import Snapshot
+
+Becoming = Literal["new", "dead"]
+"""What a row of a partition has become in a cycle."""
+
+
+@dataclass(frozen=True)
+class IssuedAggregate:
+    """An aggregate of a partition.
+
+    Attributes:
+        name: What its column is called.
+        aggregate: The aggregate.
+        entrance: Whether rows that leave still count (``entrance only``).
+        difference: Whether the difference from the value before is issued (``$diff``).
+        baseline: What the difference is from instead, where that is always the same number.
+        hidden: Whether it is there for the results alone.
+    """
+
+    name: str
+    aggregate: Combinable
+    entrance: bool = False
+    difference: bool = False
+    baseline: float | None = None
+    hidden: bool = False
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A partition of a chain.
+
+    Attributes:
+        pick: What a window keeps.
+        key: The columns that have a window for each combination of their values.
+        takes: What rows of the partition before must have become; the first one takes what comes.
+        where: Conditions on these.
+        aggregates: Its aggregates; without any it shows its rows.
+        results: Of some aggregates what is made of them before they are compared, by names, over the aggregates.
+        pinned: Whether empty windows stay (``pinned``).
+    """
+
+    pick: CyclePick
+    key: tuple[str, ...] = ()
+    takes: Becoming = "new"
+    where: tuple[nw.Expr, ...] = ()
+    aggregates: tuple[IssuedAggregate, ...] = ()
+    results: tuple[tuple[str, nw.Expr], ...] = ()
+    pinned: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Chain:
+    """Partitions one behind the other.
+
+    Attributes:
+        source: What comes to the first one: points at cycles.
+        stages: The partitions.
+        schedule: When the query may run.
+    """
+
+    source: Node
+    stages: tuple[Stage, ...]
+    schedule: Schedule = WHENEVER
+
+    def __post_init__(self) -> None:
+        for at, (stage, behind) in enumerate(pairwise(self.stages)):
+            asks = any(each.pick.asks for each in self.stages[at + 1 :])
+            if isinstance(stage.pick, LatestRows) and asks and (stage.aggregates or behind.takes == "dead"):
+                raise PlanError(
+                    "Each cycle expels what latest keeps, and the partitions behind it make cycles run: what they take "
+                    "would depend on themselves.",
+                    remedy="Take new rows of it, without aggregates, or highest or lowest behind it.",
+                )
+
+
+def rows_of(chains: Sequence[Chain]) -> tuple[tuple[Node, ...], Node]:
+    """The rows of the last partition of each chain, and the cycles of a query over all of them."""
+    alone = [_built(chain, None) for chain in chains]
+    points = [point for each in alone for point in each.points]
+    beats = beats_of(*dict.fromkeys(points))
+    made = [_built(chain, beats) if _expels_all(chain) else each for chain, each in zip(chains, alone, strict=True)]
+    return tuple(each.rows for each in made), beats
+
+
+@dataclass(frozen=True)
+class _Built:
+    rows: Node
+    points: tuple[Node, ...]
+
+
+def _expels_all(chain: Chain) -> bool:
+    return any(isinstance(stage.pick, LatestRows) for stage in chain.stages)
+
+
+def _built(chain: Chain, beats: Node | None) -> _Built:
+    node, points = chain.source, [chain.source]
+    for at, stage in enumerate(chain.stages):
+        if at:
+            node = became(node, stage.takes)
+        for condition in stage.where:
+            node = Filter(node, condition)
+        of_all = beats if isinstance(stage.pick, LatestRows) else None
+        window = CycleWindow(node, stage.pick, stage.key, chain.schedule, stage.pinned, of_all)
+        points += asked_by(window)
+        node = aggregated(window, stage, ticks_of(node)) if stage.aggregates else window
+    return _Built(node, tuple(points))
+
+
+def aggregated(window: CycleWindow, stage: Stage, ticks: Node) -> Node:
+    """The rows of a partition's aggregates.
+
+    Raises:
+        ColumnError: Two columns have one name, a column is unknown, or an aggregate does not take its type.
+        PlanError: An aggregate reads lifetimes.
+    """
+    names = [*stage.key, *(each.name for each in stage.aggregates)]
+    for name in names:
+        if names.count(name) > 1:
+            raise ColumnError("Two columns of a partition have this name.", column=name, remedy="Name one otherwise.")
+    rows, made, parts = aggregated_rows(window, {each.name: each.aggregate for each in stage.aggregates})
+    lives: list[Life] = []
+    for each in stage.aggregates:
+        given = each.aggregate.within(Snapshot())
+        lives += ["ever" if each.entrance else "alive"] * (len(given.parts()) if isinstance(given, Combination) else 1)
+    delivered = [replace(part, life=life) for part, life in zip(parts, lives, strict=True)]
+    every = Deliveries(
+        rows,
+        ticks,
+        "group",
+        ((*stage.key, WINDOW),),
+        (*delivered, Delivered(replace(count(), name=HELD))),
+        drops=frozenset({CLOCK}),
+    )
+    shown = [each.name for each in stage.aggregates if not each.hidden]
+    own = [nw.col(name) for name in (*stage.key, WINDOW)]
+    results = [made[each.name].alias(each.name) for each in stage.aggregates]
+    values: Node = Project(every, (*own, nw.col(HELD).fill_null(0), *results), keep=False)
+    if stage.results:
+        finished = (value.alias(name) for name, value in stage.results)
+        values = Project(extended(values, finished), (*own, nw.col(HELD), *map(nw.col, shown)), keep=False)
+    differences = tuple((each.name, each.baseline) for each in stage.aggregates if each.difference)
+    return Issued(values, stage.key, tuple(shown), differences, window.schedule, stage.pinned)

@@ -1,0 +1,300 @@
+"""Partitions in cycles (StreamCruncher): arrivals become points at cycles, and rows live from cycle to cycle."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import ClassVar
+
+import narwhals as nw
+import pyarrow as pa
+
+from gpu_ops.core.cycles import CYCLE_NUMBER, WHENEVER, WINDOW, Schedule
+from gpu_ops.core.time import TICK, TIME_TYPE
+from gpu_ops.core.turns import ASK, CLOCK, PLACE
+from gpu_ops.errors import ColumnError, PlanError
+from gpu_ops.plan.cycle_picks import CyclePick, LatestRows
+from gpu_ops.plan.joins import Union
+from gpu_ops.plan.lifetimes import Lifetime, PointAtEnd, ToPoint
+from gpu_ops.plan.nodes import Ends, Node, Project, check_known
+
+BEAT = "@beat"
+"""The only column of cycles."""
+
+
+@dataclass(frozen=True, eq=False)
+class _InCycles(Node):
+    """What nodes in cycles have in common: they need all that happens in its order, and no task of Spark has that."""
+
+    stateless = False
+    gathers = True
+    collects = True
+
+    @property
+    def together(self) -> tuple[str, ...]:
+        return ()
+
+
+@dataclass(frozen=True, eq=False)
+class Intake(_InCycles):
+    """Arrivals as points at the cycles that take them.
+
+    Attributes:
+        rows: Arrivals on turns, with ``@clock`` and ``@place``.
+        clocks: The streams that the arrivals are of, whose CTIs say how far the clock is; or the ticks alone.
+        ticks: Whether `clocks` are the ticks.
+        schedule: When the query may run.
+    """
+
+    rows: Node
+    clocks: tuple[Node, ...]
+    ticks: bool
+    schedule: Schedule = WHENEVER
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return self.rows, *self.clocks
+
+    def over(self, *inputs: Node) -> Node:
+        rows, *clocks = inputs
+        return replace(self, rows=rows, clocks=tuple(clocks))
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        return self.rows.schema
+
+    duration: ClassVar[int | None] = TICK
+    takes_ends: ClassVar[Ends] = "unread"
+    time_rule = "the oldest CTI leaves, as the place of the cycle at its millisecond"
+
+    def needs(self, wanted: Sequence[str]) -> Sequence[tuple[str, ...]]:
+        read = {*wanted, CLOCK, PLACE}
+        mine = tuple(name for name in self.rows.schema.names if name in read)
+        return [mine, *((CLOCK, ASK) if self.ticks else tuple(each.schema.names[:1]) for each in self.clocks)]
+
+    def describe(self) -> str:
+        return f"Intake {self.schedule}"
+
+
+@dataclass(frozen=True, eq=False)
+class CycleWindow(_InCycles):
+    """Rows while they are in the window of their key: they live from the cycle that lets them in to that which expels.
+
+    Attributes:
+        rows: Points at cycles, in the order of ``@place`` within one.
+        pick: What a window keeps.
+        by: The columns that have a window for each combination of their values.
+        schedule: When the query may run.
+        pinned: Whether the window of a key stays when it is empty.
+        beats: What the query runs for beside these rows, of windows that expel in each cycle.
+    """
+
+    rows: Node
+    pick: CyclePick
+    by: tuple[str, ...] = ()
+    schedule: Schedule = WHENEVER
+    pinned: bool = False
+    beats: Node | None = None
+
+    def __post_init__(self) -> None:
+        names = self.rows.schema.names
+        for name in (CLOCK, PLACE):
+            if name not in names:
+                raise ColumnError("A partition needs rows in cycles.", column=name, remedy="Begin with g.cycles(…).")
+        check_known(self.rows.schema, self.by)
+        if len({*self.by}) < len(self.by):
+            raise PlanError(f"The partition is by one column twice: {', '.join(self.by)}.", remedy="Name it once.")
+        self.pick.check(self.rows.schema)
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return (self.rows,) if self.beats is None else (self.rows, self.beats)
+
+    def over(self, *inputs: Node) -> Node:
+        rows, *beats = inputs
+        return replace(self, rows=rows, beats=beats[0] if beats else None)
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        kept = [each for each in self.rows.schema if each.name != WINDOW]
+        return pa.schema([*kept, (WINDOW, pa.int64())])
+
+    takes_ends: ClassVar[Ends] = "unread"
+    time_rule = "CTI T leaves as T; rows that are in hold it back unless their ends may come later"
+
+    @property
+    def held(self) -> str:
+        return "rows that are in, and rows that wait"
+
+    def needs(self, wanted: Sequence[str]) -> Sequence[tuple[str, ...]]:
+        read = {*wanted, CLOCK, PLACE, *self.by, *self.pick.reads} - {WINDOW}
+        mine = tuple(name for name in self.rows.schema.names if name in read)
+        return [mine] if self.beats is None else [mine, (BEAT,)]
+
+    def describe(self) -> str:
+        by = f" by {', '.join(self.by)}" if self.by else ""
+        return f"CycleWindow{by} {self.pick}{' pinned' * self.pinned}"
+
+
+@dataclass(frozen=True, eq=False)
+class AtCycles(_InCycles):
+    """A point for each row in each cycle that it lives through: the content of a partition, cycle by cycle.
+
+    Attributes:
+        rows: Rows that live from cycle to cycle.
+        beats: The cycles.
+    """
+
+    rows: Node
+    beats: Node
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return self.rows, self.beats
+
+    def over(self, *inputs: Node) -> Node:
+        rows, beats = inputs
+        return replace(self, rows=rows, beats=beats)
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        return self.rows.schema
+
+    duration: ClassVar[int | None] = TICK
+
+    def ends(self, at: int) -> Ends:
+        return "later" if at == 0 else "unread"
+
+    time_rule = "the older CTI leaves"
+
+    def needs(self, wanted: Sequence[str]) -> Sequence[tuple[str, ...]]:
+        names = self.rows.schema.names
+        return [tuple(name for name in names if name in {*wanted, PLACE}), (BEAT,)]
+
+    def describe(self) -> str:
+        return "AtCycles"
+
+
+@dataclass(frozen=True, eq=False)
+class NumberedCycles(_InCycles):
+    """Points at cycles as events at the times that the clock shows, with the number of the cycle.
+
+    Attributes:
+        rows: The points.
+        beats: The cycles.
+        schedule: When the query may run.
+        until: The last millisecond that is shown; None for all.
+    """
+
+    rows: Node
+    beats: Node
+    schedule: Schedule = WHENEVER
+    until: int | None = None
+
+    def __post_init__(self) -> None:
+        if CYCLE_NUMBER in self.rows.schema.names:
+            raise ColumnError("Results have a column of this name.", column=CYCLE_NUMBER, remedy="Rename it first.")
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return self.rows, self.beats
+
+    def over(self, *inputs: Node) -> Node:
+        rows, beats = inputs
+        return replace(self, rows=rows, beats=beats)
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        return pa.schema([(CYCLE_NUMBER, pa.int64()), *self.rows.schema])
+
+    duration: ClassVar[int | None] = TICK
+    takes_ends: ClassVar[Ends] = "unread"
+    time_rule = "CTI T leaves as what the clock shows at T"
+
+    def needs(self, wanted: Sequence[str]) -> Sequence[tuple[str, ...]]:
+        names = self.rows.schema.names
+        return [tuple(name for name in names if name in {*wanted}) or tuple(names[:1]), (BEAT,)]
+
+    def describe(self) -> str:
+        return f"NumberedCycles{'' if self.until is None else f' until {self.until} ms'}"
+
+
+def became(rows: Node, status: str) -> Node:
+    """The rows of a partition as points in the cycle that made them ``"new"`` or ``"dead"``."""
+    return Lifetime(rows, ToPoint() if status == "new" else PointAtEnd())
+
+
+def beats_of(*points: Node) -> Node:
+    """The cycles in which any of some points is: several may be of one cycle."""
+    parts = tuple(Project(each, (nw.lit(0, nw.Int8()).alias(BEAT),), keep=False) for each in points)
+    return parts[0] if len(parts) == 1 else Union(parts)
+
+
+def asked_by(window: CycleWindow) -> tuple[Node, ...]:
+    """The points of the cycles that a partition runs in beside those in which rows come to it."""
+    if not window.pick.asks:
+        return ()
+    # Whatever else the query runs for, rows enter in the same cycles.
+    alone = replace(window, beats=None)
+    return (
+        (became(alone, "new"),)
+        if isinstance(window.pick, LatestRows)
+        else (became(alone, "new"), became(alone, "dead"))
+    )
+
+
+def ticks_of(points: Node) -> Node:
+    """Points at cycles as ticks."""
+    clock = nw.col(CLOCK) if CLOCK in points.schema.names else nw.lit(0).cast(nw.Datetime("us", "UTC"))
+    return Project(points, (clock.alias(CLOCK), nw.lit(value=False).alias(ASK)), keep=False)
+
+
+HELD = "@held"
+"""The column of evaluated aggregates that says how many rows the window has (int64, null for none)."""
+
+
+@dataclass(frozen=True, eq=False)
+class Issued(_InCycles):
+    """Rows of aggregates: one is issued where a value has changed, and lives until it is superseded or dropped.
+
+    Attributes:
+        rows: The values of each window in each cycle that concerned it: points, with ``@window`` and `HELD`.
+        by: The columns of the partition.
+        values: The columns of the aggregates.
+        differences: Which of them are issued as the difference from what they were before: columns and what they are
+            the difference from in each case, None for the value before.
+        schedule: When the query may run.
+        pinned: Whether an empty window stays, and issues its values.
+    """
+
+    rows: Node
+    by: tuple[str, ...]
+    values: tuple[str, ...]
+    differences: tuple[tuple[str, float | None], ...] = ()
+    schedule: Schedule = WHENEVER
+    pinned: bool = False
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return (self.rows,)
+
+    def over(self, *inputs: Node) -> Node:
+        (rows,) = inputs
+        return replace(self, rows=rows)
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        fields = [self.rows.schema.field(name) for name in (*self.by, *self.values)]
+        own = [(CLOCK, TIME_TYPE), (PLACE, pa.int64())]
+        return pa.schema([*fields, *own])
+
+    takes_ends: ClassVar[Ends] = "unread"
+    time_rule = "CTI T leaves as T; rows that are not superseded hold it back unless their ends may come later"
+    held = "the last values of each window"
+
+    def needs(self, wanted: Sequence[str]) -> Sequence[tuple[str, ...]]:
+        return [(*self.by, *self.values, WINDOW, HELD)]
+
+    def describe(self) -> str:
+        return f"Issued {', '.join(self.values)}{' pinned' * self.pinned}"

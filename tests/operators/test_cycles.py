@@ -1,0 +1,204 @@
+"""Partitions in cycles: all rows of all statuses are those of the interpreter, however the input is cut."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import gpu_ops as g
+from tests.support.cuts import in_any_cut
+from tests.support.cycle_interpreter import Part, Row, run
+from tests.support.examples import by_default
+
+MS = 1000
+COLUMNS = pa.schema([("id", pa.int64()), ("ts", pa.int64()), ("k", pa.string()), ("g", pa.int64()), ("v", pa.int64())])
+
+
+@st.composite
+def scripts(draw: st.DrawFn) -> list[tuple[int, Row]]:
+    """Events in their order, some at one instant, some with late times of their own."""
+    now, events = 0, []
+    for number, gap in enumerate(draw(st.lists(st.sampled_from([0, 0, 0, 1, 2, 5]), max_size=16))):
+        now += gap
+        event = {
+            "id": number,
+            "ts": now - draw(st.sampled_from([0, 0, 0, 3, 6])),
+            "k": draw(st.sampled_from(["a", "b", None])),
+            "g": draw(st.integers(-3, -1)),
+            "v": draw(st.sampled_from([None, 1, 2, 3, 4])),
+        }
+        events.append((now, event))
+    return events
+
+
+@st.composite
+def parts(draw: st.DrawFn, columns: tuple[str, ...], keys: tuple[str, ...], at: int) -> Part:
+    """A partition over rows with some columns of whole numbers, and some that can be keys."""
+    kind = draw(st.sampled_from(["last", "latest", "span", "most", "highest", "lowest"]))
+    size, by = draw(st.integers(1, 4)), draw(st.sampled_from([(), keys[:1], keys]))
+    functions: tuple[tuple[str, str, str], ...] = ()
+    if draw(st.integers(0, 2)) == 0:
+        column = draw(st.sampled_from(columns))
+        most = draw(st.sampled_from(["min", "max"]))
+        every = [(f"n{at}", "count", ""), (f"s{at}", "sum", column), (f"m{at}", most, column)]
+        functions = tuple(draw(st.lists(st.sampled_from(every), min_size=1, max_size=3, unique=True)))
+    names = [name for name, _, _ in functions]
+    some = st.frozensets(st.sampled_from(names)) if names else st.just(frozenset[str]())
+    update = draw(st.sampled_from([(), keys[-1:]])) if kind in {"highest", "lowest"} else ()
+    return Part(
+        "span" if kind == "most" else kind,
+        None if kind == "span" else size,
+        draw(st.integers(1, 5)),
+        draw(st.sampled_from([None, "ts"])) if at == 0 and kind in {"span", "most"} else None,
+        draw(st.sampled_from(columns)),
+        tuple(update),
+        by,
+        functions,
+        draw(some),
+        draw(some) - {f"m{at}"},
+        bool(functions) and draw(st.booleans()),
+        draw(st.sampled_from(["new", "new", "dead"])),
+        draw(st.sampled_from([None, (columns[0], 1)])),
+        draw(st.sampled_from([None, None, 0, 1])) if kind == "last" and at == 0 else None,
+    )
+
+
+@st.composite
+def chains(draw: st.DrawFn) -> list[Part]:
+    """One partition, or up to three, one behind the other."""
+    columns: tuple[str, ...] = ("v", "g")
+    keys: tuple[str, ...] = ("k", "g")
+    made = list[Part]()
+    for at in range(draw(st.integers(1, 3))):
+        part = draw(parts(columns, keys, at))
+        if part.functions:
+            columns = tuple(name for name, _, _ in part.functions)
+            keys = part.by or columns[:1]
+        made.append(part)
+    return made
+
+
+def circular(chain: Sequence[Part]) -> bool:
+    """Whether what a partition takes would depend on the cycles that it makes run."""
+    return any(
+        part.kind == "latest"
+        and (part.functions or behind.takes == "dead")
+        and any(other.kind not in {"highest", "lowest"} for other in chain[at + 1 :])
+        for at, (part, behind) in enumerate(pairwise(chain))
+    )
+
+
+def table(events: Sequence[tuple[int, Row]]) -> pa.Table:
+    times = pa.array([at * MS for at, _ in events], pa.timestamp("us", "UTC"))
+    return pa.table(
+        {
+            "start": times,
+            "at": pa.array(range(len(events)), pa.int64()),
+            **{each.name: pa.array([row[each.name] for _, row in events], each.type) for each in COLUMNS},
+        }
+    )
+
+
+def query(stream: g.Stream, chain: Sequence[Part], every: int = 0) -> Any:
+    """The chain by verbs."""
+    made: Any = g.cycles(stream, order="at", every=f"{every}ms" if every else None)
+    for at, part in enumerate(chain):
+        coming = made if at == 0 else made.became(part.takes)
+        if part.above is not None:
+            coming = coming.where(g.col(part.above[0]) > part.above[1])
+        windows = coming.partition(*part.by)
+        match part.kind:
+            case "last":
+                made = windows.last(part.size, waiting=part.waiting)
+            case "latest":
+                made = windows.latest(part.size)
+            case "span":
+                own = {} if part.stamp is None else {"stamp": part.stamp}
+                made = windows.last_span(f"{part.span}ms", most=part.size, **own)
+            case _:
+                best = windows.highest if part.kind == "highest" else windows.lowest
+                made = best(part.size, part.column, update=part.update)
+        if part.functions:
+            calls = {
+                name: g.count() if function == "count" else getattr(g, function)(column)
+                for name, function, column in part.functions
+            }
+            made = made.agg(
+                pinned=part.pinned, entrance=tuple(part.entrance), difference=tuple(part.differences), **calls
+            )
+    return made
+
+
+STATUS = {"new": ["new"], "dead": ["dead"], "not_dead": ["new", "old"], "any_status": ["new", "old", "dead"]}
+
+
+def expected(chain: Sequence[Part], events: Sequence[tuple[int, Row]], status: str, every: int = 0) -> list[Any]:
+    """(clock, number of the cycle, row), sorted."""
+    found = []
+    for number, (now, rows) in enumerate(run(chain, events, every)):
+        for word in STATUS[status]:
+            found += [(now, number, shown(row)) for row in rows[word]]
+    return sorted(found, key=repr)
+
+
+def shown(row: Row) -> dict[str, Any]:
+    return {name: value for name, value in sorted(row.items()) if not name.startswith("@") and name != "at"}
+
+
+def answered(answer: pa.Table) -> list[Any]:
+    starts = answer["start"].cast(pa.timestamp("us", "UTC")).cast(pa.int64()).to_pylist()
+    rows = answer.drop_columns(["start", "end", "cycle"]).to_pylist()
+    numbers = answer["cycle"].to_pylist()
+    return sorted(
+        ((at // MS, number, shown(row)) for at, number, row in zip(starts, numbers, rows, strict=True)), key=repr
+    )
+
+
+@pytest.mark.parametrize("device", ["cpu", "array"])
+@by_default(60)
+@given(chain=chains(), events=scripts(), status=st.sampled_from(list(STATUS)))
+def test_chains_are_those_of_the_interpreter(
+    device: str, chain: list[Part], events: list[tuple[int, Row]], status: str
+) -> None:
+    if circular(chain):
+        with pytest.raises(g.PlanError, match="depend on themselves"):
+            query(g.events(table(events), start="start"), chain)
+        return
+    made = query(g.events(table(events), start="start"), chain)
+    assert answered(getattr(made, status)().collect(device=device)) == expected(chain, events, status)
+
+
+@pytest.mark.parametrize("device", ["cpu", "array"])
+@by_default(40)
+@given(chain=chains(), events=scripts(), status=st.sampled_from(list(STATUS)), seed=st.integers(0, 1 << 20))
+def test_no_cut_and_no_restart_changes_an_answer(
+    device: str, chain: list[Part], events: list[tuple[int, Row]], status: str, seed: int
+) -> None:
+    if circular(chain):
+        return
+    given = table(events)
+    made = getattr(query(g.events(given.slice(0, 0), start="start"), chain), status)()
+    with TemporaryDirectory() as folder:
+        found = in_any_cut(made, given, device, random.Random(seed), Path(folder))
+    assert answered(found) == expected(chain, events, status)
+
+
+@by_default(40)
+@given(chain=chains(), events=scripts(), status=st.sampled_from(["new", "dead"]), every=st.sampled_from([3, 10]))
+def test_fixed_times_are_those_of_the_interpreter(
+    chain: list[Part], events: list[tuple[int, Row]], status: str, every: int
+) -> None:
+    if any(part.kind == "latest" for part in chain):
+        return  # what runs at each fixed time is tested below
+    made = query(g.events(table(events), start="start"), chain, every)
+    found = [(at, row) for at, _, row in answered(getattr(made, status)().collect())]
+    assert found == [(at, row) for at, _, row in expected(chain, events, status, every)]

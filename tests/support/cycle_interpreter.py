@@ -1,0 +1,217 @@
+"""StreamCruncher by brute force: a chain of partitions, cycle by cycle and row by row, over Python lists."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+Row = dict[str, Any]
+
+FUNCTIONS: Mapping[str, Callable[[Sequence[Any]], Any]] = {"sum": sum, "min": min, "max": max}
+
+
+@dataclass(frozen=True)
+class Part:
+    """A partition.
+
+    Attributes:
+        kind: "last", "latest", "span", "highest" or "lowest".
+        size: How many rows a window holds; None for any number.
+        span: How many milliseconds a row stays.
+        stamp: The column of rows' own times; None for when they came.
+        column: Of which the highest or lowest are kept.
+        update: The columns of an update group.
+        by: The columns that it is by.
+        functions: Its aggregates by their names, each a function and a column; "count" has none.
+        entrance: Those for which rows that leave still count.
+        differences: Those of which differences are issued.
+        pinned: Whether empty windows stay.
+        takes: What rows of the partition before must have become.
+        above: A column, and what its value must be above to come in; null is not.
+        waiting: How many rows may wait for a full window.
+    """
+
+    kind: str
+    size: int | None = None
+    span: int = 0
+    stamp: str | None = None
+    column: str = "v"
+    update: tuple[str, ...] = ()
+    by: tuple[str, ...] = ()
+    functions: tuple[tuple[str, str, str], ...] = ()
+    entrance: frozenset[str] = frozenset()
+    differences: frozenset[str] = frozenset()
+    pinned: bool = False
+    takes: str = "new"
+    above: tuple[str, int] | None = None
+    waiting: int | None = None
+
+
+@dataclass
+class Window:
+    """The window of a key."""
+
+    part: Part
+    number: int
+    rows: list[Row] = field(default_factory=list)
+    waits: list[Row] = field(default_factory=list)
+    came: list[Row] = field(default_factory=list)
+    issued: Row | None = None
+    values: dict[str, Any] = field(default_factory=dict)
+
+    def due(self, row: Row) -> int:
+        """When a row's time is up."""
+        return int((row["@came"] if self.part.stamp is None else row[self.part.stamp]) + self.part.span)
+
+    def run(self, now: int, arrived: Sequence[Row]) -> tuple[list[Row], list[Row]]:
+        """A cycle: what is removed, and what is added."""
+        part, size, buffered = self.part, self.part.size, len(self.waits)
+        before, self.waits = list(self.rows), [*self.waits, *arrived]
+        added: list[Row] = []
+        if part.kind == "last":
+            assert size is not None
+            room = size - len(self.rows) or 1
+            if part.waiting is not None and len(self.rows) + buffered - part.waiting - size > 1:
+                room = min(size, buffered - part.waiting)
+                self.waits = self.waits[max(0, buffered - part.waiting - size) :]
+            added, self.waits = self.waits[:room], self.waits[room:]
+            self.rows = [*self.rows, *added][-size:]
+        elif part.kind == "latest":
+            added, self.waits = self.waits[:size], self.waits[size:]
+            self.rows = added
+        elif part.kind == "span":
+            self.rows = [row for row in self.rows if self.due(row) > now]
+            count = len(self.waits) if size is None else size
+            added, self.waits = self.waits[:count], self.waits[count:]
+            old = sorted(self.rows, key=self.due)
+            excess = 0 if size is None else max(0, len(old) + len(added) - size)
+            self.rows = [*old[excess:], *added]
+        else:
+            good, self.waits = [row for row in self.waits if row[part.column] is not None], []
+            groups = [[row[name] for name in part.update] for row in good]
+            if part.update:
+                self.rows = [row for row in self.rows if [row[name] for name in part.update] not in groups]
+            self.rows += good
+            sign = 1 if part.kind == "highest" else -1
+            while len(self.rows) > (size or 0):
+                values = [sign * row[part.column] for row in self.rows]
+                del self.rows[values.index(min(values))]
+            added = [row for row in good if any(row is other for other in self.rows)]
+        return [row for row in before if not any(row is other for other in self.rows)], added
+
+    def evaluated(self) -> dict[str, Any]:
+        """The aggregates."""
+        found: dict[str, Any] = {}
+        for name, function, column in self.part.functions:
+            rows = self.came if name in self.part.entrance else self.rows
+            if function == "count":
+                found[name] = len(rows)
+            else:
+                values = [row[column] for row in rows if row[column] is not None]
+                found[name] = FUNCTIONS[function](values) if values else None
+        return found
+
+
+class Stage:
+    """A partition: a window for each key."""
+
+    def __init__(self, part: Part) -> None:
+        self.part, self.windows, self.made = part, dict[Any, Window](), 0
+
+    def run(self, now: int, arrived: Sequence[Row]) -> dict[str, list[Row]]:
+        """What a cycle makes "dead" and "new"."""
+        part, above = self.part, self.part.above
+        if above is not None:
+            arrived = [row for row in arrived if row[above[0]] is not None and row[above[0]] > above[1]]
+        came: dict[Any, list[Row]] = {}
+        for row in arrived:
+            key = tuple(row[name] for name in part.by)
+            if key not in self.windows:
+                self.windows[key] = Window(part, self.made)
+                self.made += 1
+            came.setdefault(key, []).append(row)
+        found: dict[str, list[Row]] = {"dead": [], "new": []}
+        for key, window in list(self.windows.items()):
+            removed, added = window.run(now, came.get(key, []))
+            if part.functions:
+                removed, added = self._issued(now, key, window, removed, added)
+            found["dead"] += removed
+            found["new"] += added
+            if not window.rows and not window.waits and not part.pinned:
+                del self.windows[key]
+        return {status: sorted(rows, key=lambda row: row["@place"]) for status, rows in found.items()}
+
+    def _issued(
+        self, now: int, key: tuple[Any, ...], window: Window, removed: list[Row], added: list[Row]
+    ) -> tuple[list[Row], list[Row]]:
+        """The same for the rows of aggregates: one is issued where a value has changed."""
+        if not removed and not added:
+            return [], []
+        window.came += added
+        before, made = window.issued, None
+        if window.rows or self.part.pinned:
+            found = window.evaluated()
+            shown = {
+                name: (value or 0) - (window.values.get(name) or 0) if name in self.part.differences else value
+                for name, value in found.items()
+            }
+            window.values = found
+            if before is not None and all(shown[name] is not None and shown[name] == before[name] for name in shown):
+                return [], []
+            made = {**dict(zip(self.part.by, key, strict=True)), **shown, "@came": now, "@place": window.number}
+        window.issued = made
+        return [row for row in [before] if row], [row for row in [made] if row]
+
+    def ends(self) -> list[int]:
+        """When the time of rows is up."""
+        if self.part.kind != "span":
+            return []
+        return [window.due(row) for window in self.windows.values() for row in window.rows]
+
+    def is_done(self, now: int) -> bool:
+        """Whether nothing waits for a cycle, or came too late."""
+        waits = any(window.waits for window in self.windows.values())
+        return not waits and all(end > now for end in self.ends())
+
+
+def run(
+    parts: Sequence[Part], events: Sequence[tuple[int, Row]], every: int = 0
+) -> Iterator[tuple[int, dict[str, list[Row]]]]:
+    """The clock of each cycle and its rows by their status: "new", "old", "dead".
+
+    Args:
+        parts: The partitions.
+        events: When each comes, and its columns, in their order.
+        every: The distance of fixed times; 0 for a query that runs when it has to.
+    """
+    stages, shown = [Stage(part) for part in parts], list[Row]()
+    above = parts[0].above
+    coming = [
+        (at, {**row, "@came": at, "@place": place})
+        for place, (at, row) in enumerate(events)
+        if above is None or (row[above[0]] is not None and row[above[0]] > above[1])
+    ]
+
+    def runs(time: int) -> int:
+        return -(-time // every) * every if every else time
+
+    times = {runs(at) for at, _ in coming}
+    while times:
+        now = min(times)
+        times.discard(now)
+        while True:
+            arrived = [row for at, row in coming if at <= now]
+            coming = [(at, row) for at, row in coming if at > now]
+            found = stages[0].run(now, arrived)
+            for stage in stages[1:]:
+                found = stage.run(now, found[stage.part.takes])
+            old = [row for row in shown if not any(row is other for other in found["dead"])]
+            yield now, {**found, "old": old}
+            shown = [*old, *found["new"]]
+            if all(stage.is_done(now) for stage in stages):
+                break
+            if every:
+                times.add(runs(now + 1))
+                break
+        times |= {runs(end) for stage in stages for end in stage.ends() if end > now}
