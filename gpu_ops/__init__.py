@@ -41,6 +41,7 @@ from narwhals import (
     when,
 )
 
+from gpu_ops.api.alerts import AlertPattern, alert, present
 from gpu_ops.api.arrivals import ArrivalStream, ArrivalWindow, DeliveredStream, arrivals
 from gpu_ops.api.contexts import ArrivalContext
 from gpu_ops.api.cycles import CyclePartition, CyclePartitions, CycleStream, cycles
@@ -111,6 +112,7 @@ window = WindowExpressions()
 
 __all__ = [
     "Aggregate",
+    "AlertPattern",
     "ArrivalContext",
     "ArrivalStream",
     "ArrivalWindow",
@@ -160,6 +162,7 @@ __all__ = [
     "Windowed",
     "WorkerError",
     "after",
+    "alert",
     "all",
     "all_horizontal",
     "any",
@@ -202,6 +205,7 @@ __all__ = [
     "nth",
     "one",
     "pattern",
+    "present",
     "previous",
     "product",
     "quantile",

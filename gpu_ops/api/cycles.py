@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, get_args
 
@@ -23,7 +24,6 @@ from gpu_ops.plan.cycle_chains import Becoming, Chain, IssuedAggregate, Stage, r
 from gpu_ops.plan.cycle_picks import BestRows, CyclePick, LastMilliseconds, LastRows, LatestRows, RandomRows, Size
 from gpu_ops.plan.cycles import AtCycles, Intake, NumberedCycles, became
 from gpu_ops.plan.expressions import Expression
-from gpu_ops.plan.joins import Union
 from gpu_ops.plan.nodes import Filter, Node, filter_condition, selected
 
 
@@ -34,6 +34,7 @@ def cycles(
     start: Instant | None = None,
     until: Instant | None = None,
     every: Duration | None = None,
+    weights: float | Sequence[float] = 1.0,
 ) -> Any:
     """Streams of a query that runs in cycles (StreamCruncher: running queries).
 
@@ -49,6 +50,8 @@ def cycles(
             behind it.
         until: The last time of which cycles are shown; by default all, until the time of each row is up.
         every: The time between two cycles, if the query runs at fixed times and at no other (``FIXED``).
+        weights: What an event weighs, of all streams or of each: the query runs when the events that have come and
+            pass the conditions weigh one together, or for another reason.
 
     Returns:
         A `CycleStream`; of several streams a tuple of these.
@@ -86,9 +89,14 @@ def cycles(
     nodes = {name: each._node for name, each in called.items()}  # noqa: SLF001  (the frame of all verbs)
     turns = on_turns(nodes, order=order, since=min(since, 0))
     clocks = tuple(nodes.values())
+    every_weight = [weights] * len(streams) if isinstance(weights, int | float) else list(weights)
+    if len(every_weight) != len(streams) or not all(0 <= each < float("inf") for each in every_weight):
+        raise PlanError(
+            f"weights are {said(weights)}.", remedy="Give a number of 0 or more, or one for each stream: (0.2, 1.0)."
+        )
     made = tuple(
-        CycleStream(Intake(each, clocks, ticks=False, schedule=schedule), schedule, last)
-        for each in turns.arrivals.values()
+        CycleStream(Intake(each, clocks, ticks=False, schedule=schedule), schedule, last, weight=weight)
+        for each, weight in zip(turns.arrivals.values(), every_weight, strict=True)
     )
     return made if len(made) > 1 else made[0]
 
@@ -118,6 +126,7 @@ class CycleStream:
         stages: The partitions so far.
         takes: What rows of the last one have become.
         conditions: Conditions on rows.
+        weight: What a row weighs.
     """
 
     def __init__(
@@ -128,14 +137,15 @@ class CycleStream:
         stages: tuple[Stage, ...] = (),
         takes: Becoming = "new",
         conditions: tuple[nw.Expr, ...] = (),
+        weight: float = 1.0,
     ) -> None:
         self._source, self._schedule, self._until = source, schedule, until
-        self._stages, self._takes, self._conditions = stages, takes, conditions
+        self._stages, self._takes, self._conditions, self._weight = stages, takes, conditions, weight
 
     def where(self, *conditions: Expression) -> CycleStream:
         """Rows for which conditions hold (StreamCruncher: a pre-filter); others make no cycle run."""
         given = (*self._conditions, filter_condition(conditions))
-        return CycleStream(self._source, self._schedule, self._until, self._stages, self._takes, given)
+        return CycleStream(self._source, self._schedule, self._until, self._stages, self._takes, given, self._weight)
 
     def partition(self, *columns: str) -> CyclePartitions:
         """A window for each combination of values of some columns, null included; without columns one for all."""
@@ -146,9 +156,9 @@ class CycleStream:
         if not self._stages:
             for condition in self._conditions:
                 source = Filter(source, condition)
-            return Chain(source, (replace(stage, takes=self._takes),), self._schedule)
+            return Chain(source, (replace(stage, takes=self._takes),), self._schedule, self._weight)
         mine = replace(stage, takes=self._takes, where=self._conditions)
-        return Chain(source, (*self._stages, mine), self._schedule)
+        return Chain(source, (*self._stages, mine), self._schedule, self._weight)
 
 
 @of_methods
@@ -222,7 +232,7 @@ class CyclePartition:
 
     def __init__(self, chain: Chain, until: int | None) -> None:
         self._chain, self._until = chain, until
-        (self._rows,), self._beats = rows_of([chain])
+        (self._rows,), self._beats = rows_of([chain], until)
 
     @property
     def schema(self) -> pa.Schema:
@@ -274,7 +284,7 @@ class CyclePartition:
         """The rows that became ``"new"`` or ``"dead"``, in the same cycle: what the next partition of a chain takes."""
         word(status, get_args(Becoming), name="status")
         chain = self._chain
-        return CycleStream(chain.source, chain.schedule, self._until, chain.stages, status)
+        return CycleStream(chain.source, chain.schedule, self._until, chain.stages, status, weight=chain.weight)
 
     def new(self) -> Stream:
         """The rows that came into the partition, in the cycle that let them in (``$row_status is new``).
@@ -303,7 +313,7 @@ class CyclePartition:
 
     def any_status(self) -> Stream:
         """All rows that are in the partition, and those that were just expelled, in each cycle; as `new`."""
-        return self._numbered(Union((AtCycles(self._rows, self._beats), became(self._rows, "dead"))))
+        return self._numbered(AtCycles(self._rows, self._beats, stated=True))
 
     def _numbered(self, points: Node) -> Stream:
         shown = selected(points, self.schema.names)

@@ -27,7 +27,10 @@ WINDOW = "@window"
 """The column with the number of a key's window (int64): a key whose window was dropped gets a new one."""
 
 STATUS = "@status"
-"""The column that says whether a row became new in a cycle, was there before, or has just been expelled."""
+"""The column that says what a row is in a cycle (int8): one of the constants below."""
+
+NEW, OLD, DEAD = range(3)
+"""A row that the cycle let in, one that was there before, and one that the cycle expelled."""
 
 CYCLE_NUMBER = "cycle"
 """The column of results with the number of a cycle among those of its query (int64), from 0 on."""

@@ -26,6 +26,12 @@ def run_ends(*columns: Any) -> Any:
     return np.concatenate([_changes(*columns), np.ones_like(columns[0][:1], dtype=np.bool_)])
 
 
+def distinct(values: Any, device: Device) -> Any:
+    """The values without repetition, ascending."""
+    ordered = values if device.kernels.ascends(values) else np.sort(values)
+    return ordered[run_starts(ordered)]
+
+
 def _changes(*columns: Any) -> Any:
     """bool: between which neighbouring rows any of some columns changes."""
     changes = columns[0][1:] != columns[0][:-1]

@@ -14,8 +14,19 @@ from gpu_ops.core.turns import CLOCK
 from gpu_ops.errors import ColumnError, PlanError
 from gpu_ops.plan.aggregates import count
 from gpu_ops.plan.combinations import Combinable, Combination
-from gpu_ops.plan.cycle_picks import CyclePick, LatestRows
-from gpu_ops.plan.cycles import HELD, CycleWindow, Issued, asked_by, beats_of, became, ticks_of
+from gpu_ops.plan.cycle_picks import CyclePick, LastMilliseconds, LatestRows
+from gpu_ops.plan.cycles import (
+    HELD,
+    CycleWindow,
+    FixedBeats,
+    Issued,
+    Weighed,
+    Weight,
+    asked_by,
+    beats_of,
+    became,
+    ticks_of,
+)
 from gpu_ops.plan.deliveries import Delivered, Deliveries, Life
 from gpu_ops.plan.nodes import Filter, Node, Project, extended
 from gpu_ops.plan.questions import aggregated_rows
@@ -77,11 +88,13 @@ class Chain:
         source: What comes to the first one: points at cycles.
         stages: The partitions.
         schedule: When the query may run.
+        weight: What a row of the source weighs: the query runs when all that have come weigh one.
     """
 
     source: Node
     stages: tuple[Stage, ...]
     schedule: Schedule = WHENEVER
+    weight: float = 1.0
 
     def __post_init__(self) -> None:
         for at, (stage, behind) in enumerate(pairwise(self.stages)):
@@ -94,13 +107,44 @@ class Chain:
                 )
 
 
-def rows_of(chains: Sequence[Chain]) -> tuple[tuple[Node, ...], Node]:
-    """The rows of the last partition of each chain, and the cycles of a query over all of them."""
+def rows_of(chains: Sequence[Chain], until: int | None = None) -> tuple[tuple[Node, ...], Node]:
+    """The rows of the last partition of each chain, and the cycles of a query over all of them.
+
+    Args:
+        chains: The chains, of one schedule.
+        until: The last millisecond at which a query that runs at fixed times runs; None for the last at which anything
+            happens.
+    """
+    chains = _weighed(chains)
     alone = [_built(chain, None) for chain in chains]
     points = [point for each in alone for point in each.points]
     beats = beats_of(*dict.fromkeys(points))
+    if chains[0].schedule.every:
+        beats = FixedBeats(beats, chains[0].schedule, until)
     made = [_built(chain, beats) if _expels_all(chain) else each for chain, each in zip(chains, alone, strict=True)]
     return tuple(each.rows for each in made), beats
+
+
+def _weighed(chains: Sequence[Chain]) -> Sequence[Chain]:
+    """The same, whose sources give rows where the query takes them."""
+    if all(chain.weight >= 1 for chain in chains) or chains[0].schedule.every:
+        return chains
+    weights = []
+    for chain in chains:
+        first, *others = (each.pick for each in chain.stages)
+        spans = [each for each in others if isinstance(each, LastMilliseconds)]
+        if spans or (isinstance(first, LastMilliseconds) and first.most is not None):
+            raise PlanError(
+                "Where rows weigh less than one, the query has to know when the time of others is up before it takes "
+                "them: it does of windows of time on streams, without most.",
+                remedy="Let each row weigh one, or leave the other windows of time out.",
+            )
+        span = first.span if isinstance(first, LastMilliseconds) else None
+        weights.append(Weight(chain.weight, span, first.stamp if isinstance(first, LastMilliseconds) else CLOCK))
+    parts = tuple(chain.source for chain in chains)
+    return [
+        replace(chain, source=Weighed(parts, tuple(weights), at, chain.schedule)) for at, chain in enumerate(chains)
+    ]
 
 
 @dataclass(frozen=True)
@@ -148,9 +192,10 @@ def aggregated(window: CycleWindow, stage: Stage, ticks: Node) -> Node:
         rows,
         ticks,
         "group",
-        ((*stage.key, WINDOW),),
+        ((WINDOW,),),
         (*delivered, Delivered(replace(count(), name=HELD))),
         drops=frozenset({CLOCK}),
+        carried=stage.key,
     )
     shown = [each.name for each in stage.aggregates if not each.hidden]
     own = [nw.col(name) for name in (*stage.key, WINDOW)]

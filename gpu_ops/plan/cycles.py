@@ -10,11 +10,11 @@ from typing import ClassVar
 import narwhals as nw
 import pyarrow as pa
 
-from gpu_ops.core.cycles import CYCLE_NUMBER, WHENEVER, WINDOW, Schedule
+from gpu_ops.core.cycles import CYCLE_NUMBER, STATUS, WHENEVER, WINDOW, Schedule
 from gpu_ops.core.time import TICK, TIME_TYPE
 from gpu_ops.core.turns import ASK, CLOCK, PLACE
 from gpu_ops.errors import ColumnError, PlanError
-from gpu_ops.plan.cycle_picks import CyclePick, LatestRows
+from gpu_ops.plan.cycle_picks import CyclePick, LatestRows, Size
 from gpu_ops.plan.joins import Union
 from gpu_ops.plan.lifetimes import Lifetime, PointAtEnd, ToPoint
 from gpu_ops.plan.nodes import Ends, Node, Project, check_known
@@ -24,7 +24,7 @@ BEAT = "@beat"
 
 
 @dataclass(frozen=True, eq=False)
-class _InCycles(Node):
+class InCycles(Node):
     """What nodes in cycles have in common: they need all that happens in its order, and no task of Spark has that."""
 
     stateless = False
@@ -37,7 +37,7 @@ class _InCycles(Node):
 
 
 @dataclass(frozen=True, eq=False)
-class Intake(_InCycles):
+class Intake(InCycles):
     """Arrivals as points at the cycles that take them.
 
     Attributes:
@@ -77,8 +77,71 @@ class Intake(_InCycles):
         return f"Intake {self.schedule}"
 
 
+@dataclass(frozen=True)
+class Weight:
+    """What rows of a stream weigh, and for how long they stay.
+
+    Attributes:
+        weight: The query runs when those that have come weigh one together.
+        span: For how many milliseconds a row stays, by `stamp`, and the query runs when its time is up; None without.
+        stamp: As `gpu_ops.plan.cycle_picks.LastMilliseconds`.
+    """
+
+    weight: float
+    span: Size | None = None
+    stamp: str = CLOCK
+
+
 @dataclass(frozen=True, eq=False)
-class CycleWindow(_InCycles):
+class Weighed(InCycles):
+    """Points at the cycles that take them, where the query does not run for each of them.
+
+    A row that is taken by several partitions weighs once.
+
+    Attributes:
+        parts: The points that come to each partition of a query.
+        weights: What they weigh.
+        gives: The number of the partition whose points it gives.
+        schedule: When the query may run.
+    """
+
+    parts: tuple[Node, ...]
+    weights: tuple[Weight, ...]
+    gives: int
+    schedule: Schedule = WHENEVER
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return self.parts
+
+    def over(self, *inputs: Node) -> Node:
+        return replace(self, parts=inputs)
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        return self.parts[self.gives].schema
+
+    duration: ClassVar[int | None] = TICK
+    takes_ends: ClassVar[Ends] = "unread"
+    time_rule = "the oldest CTI leaves"
+    held = "rows that wait until there are enough"
+
+    def kept(self, at: int, wanted: Sequence[str]) -> tuple[str, ...]:
+        """The columns of a partition's points that it needs to give the wanted ones."""
+        weight = self.weights[at]
+        read = {CLOCK, PLACE, weight.stamp, *([weight.span] if isinstance(weight.span, str) else [])}
+        read |= {*wanted} if at == self.gives else set()
+        return tuple(name for name in self.parts[at].schema.names if name in read)
+
+    def needs(self, wanted: Sequence[str]) -> Sequence[tuple[str, ...]]:
+        return [self.kept(at, wanted) for at in range(len(self.parts))]
+
+    def describe(self) -> str:
+        return f"Weighed {', '.join(f'{each.weight:g}' for each in self.weights)}"
+
+
+@dataclass(frozen=True, eq=False)
+class CycleWindow(InCycles):
     """Rows while they are in the window of their key: they live from the cycle that lets them in to that which expels.
 
     Attributes:
@@ -138,16 +201,18 @@ class CycleWindow(_InCycles):
 
 
 @dataclass(frozen=True, eq=False)
-class AtCycles(_InCycles):
+class AtCycles(InCycles):
     """A point for each row in each cycle that it lives through: the content of a partition, cycle by cycle.
 
     Attributes:
         rows: Rows that live from cycle to cycle.
         beats: The cycles.
+        stated: Whether it says what each row is, and gives rows in the cycle that expels them too.
     """
 
     rows: Node
     beats: Node
+    stated: bool = False
 
     @property
     def inputs(self) -> tuple[Node, ...]:
@@ -159,7 +224,7 @@ class AtCycles(_InCycles):
 
     @cached_property
     def schema(self) -> pa.Schema:
-        return self.rows.schema
+        return self.rows.schema.append(pa.field(STATUS, pa.int8())) if self.stated else self.rows.schema
 
     duration: ClassVar[int | None] = TICK
 
@@ -173,11 +238,48 @@ class AtCycles(_InCycles):
         return [tuple(name for name in names if name in {*wanted, PLACE}), (BEAT,)]
 
     def describe(self) -> str:
-        return "AtCycles"
+        return f"AtCycles{' stated' * self.stated}"
 
 
 @dataclass(frozen=True, eq=False)
-class NumberedCycles(_InCycles):
+class FixedBeats(InCycles):
+    """The cycles of a query that runs at fixed times: from the first in which anything happens to the last.
+
+    Attributes:
+        beats: The cycles in which anything happens.
+        schedule: When the query runs.
+        until: The last millisecond at which it may, if it runs up to there; None for the last cycle of `beats`.
+    """
+
+    beats: Node
+    schedule: Schedule
+    until: int | None = None
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return (self.beats,)
+
+    def over(self, *inputs: Node) -> Node:
+        (beats,) = inputs
+        return replace(self, beats=beats)
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        return self.beats.schema
+
+    duration: ClassVar[int | None] = TICK
+    takes_ends: ClassVar[Ends] = "unread"
+    time_rule = "CTI T leaves as T, or as the first cycle of which it is not known whether it runs"
+
+    def needs(self, wanted: Sequence[str]) -> Sequence[tuple[str, ...]]:
+        return [(BEAT,)]
+
+    def describe(self) -> str:
+        return f"FixedBeats every {self.schedule.every} ms"
+
+
+@dataclass(frozen=True, eq=False)
+class NumberedCycles(InCycles):
     """Points at cycles as events at the times that the clock shows, with the number of the cycle.
 
     Attributes:
@@ -255,7 +357,7 @@ HELD = "@held"
 
 
 @dataclass(frozen=True, eq=False)
-class Issued(_InCycles):
+class Issued(InCycles):
     """Rows of aggregates: one is issued where a value has changed, and lives until it is superseded or dropped.
 
     Attributes:

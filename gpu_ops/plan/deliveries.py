@@ -68,6 +68,7 @@ class Deliveries(Node):
         snapshot: When the whole content is output, as new rows; then there are no other new and old rows.
         touched: Whether an output has the groups that rows entered or left since the last output, and no others.
         passes: A boolean column: rows for which it holds are delivered and aggregated; None for all rows.
+        carried: With ``"group"``: columns of which all rows of a group have the same values, which it hands on.
     """
 
     rows: Node
@@ -86,6 +87,7 @@ class Deliveries(Node):
     waiting: Node | None = None
     momentary: bool = False
     drops: frozenset[str] = frozenset()
+    carried: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         names = self.rows.schema.names
@@ -119,7 +121,7 @@ class Deliveries(Node):
     def shown(self) -> tuple[str, ...]:
         """The columns of rows that it hands on."""
         if self.per == "group":
-            return self.keys
+            return (*self.keys, *self.carried)
         special = {CLOCK, PLACE, DUE, IS_NEW, IS_OLD, self.passes, *self.drops}
         return tuple(name for name in self.rows.schema.names if name not in special)
 

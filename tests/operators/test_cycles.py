@@ -108,9 +108,9 @@ def table(events: Sequence[tuple[int, Row]]) -> pa.Table:
     )
 
 
-def query(stream: g.Stream, chain: Sequence[Part], every: int = 0) -> Any:
+def query(stream: g.Stream, chain: Sequence[Part], every: int = 0, weight: float = 1.0) -> Any:
     """The chain by verbs."""
-    made: Any = g.cycles(stream, order="at", every=f"{every}ms" if every else None)
+    made: Any = g.cycles(stream, order="at", every=f"{every}ms" if every else None, weights=weight)
     for at, part in enumerate(chain):
         coming = made if at == 0 else made.became(part.takes)
         if part.above is not None:
@@ -141,10 +141,12 @@ def query(stream: g.Stream, chain: Sequence[Part], every: int = 0) -> Any:
 STATUS = {"new": ["new"], "dead": ["dead"], "not_dead": ["new", "old"], "any_status": ["new", "old", "dead"]}
 
 
-def expected(chain: Sequence[Part], events: Sequence[tuple[int, Row]], status: str, every: int = 0) -> list[Any]:
+def expected(
+    chain: Sequence[Part], events: Sequence[tuple[int, Row]], status: str, every: int = 0, weight: float = 1.0
+) -> list[Any]:
     """(clock, number of the cycle, row), sorted."""
     found = []
-    for number, (now, rows) in enumerate(run(chain, events, every)):
+    for number, (now, rows) in enumerate(run(chain, events, every, weight)):
         for word in STATUS[status]:
             found += [(now, number, shown(row)) for row in rows[word]]
     return sorted(found, key=repr)
@@ -193,12 +195,47 @@ def test_no_cut_and_no_restart_changes_an_answer(
 
 
 @by_default(40)
-@given(chain=chains(), events=scripts(), status=st.sampled_from(["new", "dead"]), every=st.sampled_from([3, 10]))
+@given(
+    chain=chains(),
+    events=scripts(),
+    status=st.sampled_from(list(STATUS)),
+    every=st.sampled_from([3, 10]),
+    seed=st.integers(0, 1 << 20),
+)
 def test_fixed_times_are_those_of_the_interpreter(
-    chain: list[Part], events: list[tuple[int, Row]], status: str, every: int
+    chain: list[Part], events: list[tuple[int, Row]], status: str, every: int, seed: int
 ) -> None:
-    if any(part.kind == "latest" for part in chain):
-        return  # what runs at each fixed time is tested below
-    made = query(g.events(table(events), start="start"), chain, every)
-    found = [(at, row) for at, _, row in answered(getattr(made, status)().collect())]
-    assert found == [(at, row) for at, _, row in expected(chain, events, status, every)]
+    if circular(chain):
+        return
+    given = table(events)
+    wanted = expected(chain, events, status, every)
+    assert answered(getattr(query(g.events(given, start="start"), chain, every), status)().collect()) == wanted
+    live = getattr(query(g.events(given.slice(0, 0), start="start"), chain, every), status)()
+    assert answered(in_any_cut(live, given, "cpu", random.Random(seed))) == wanted
+
+
+@pytest.mark.parametrize("device", ["cpu", "array"])
+@by_default(40)
+@given(
+    chain=chains(),
+    events=scripts(),
+    status=st.sampled_from(list(STATUS)),
+    weight=st.sampled_from([0, 0.2, 0.5]),
+    seed=st.integers(0, 1 << 20),
+)
+def test_weights_are_those_of_the_interpreter(
+    device: str, chain: list[Part], events: list[tuple[int, Row]], status: str, weight: float, seed: int
+) -> None:
+    if circular(chain):
+        return
+    given, (first, *others) = table(events), chain
+    if any(part.kind == "span" for part in others) or (first.kind == "span" and first.size is not None):
+        with pytest.raises(g.PlanError, match="weigh less than one"):
+            query(g.events(given, start="start"), chain, 0, weight)
+        return
+    wanted = expected(chain, events, status, 0, weight)
+    query_of = getattr(query(g.events(given, start="start"), chain, 0, weight), status)()
+    assert answered(query_of.collect(device=device)) == wanted
+    live = getattr(query(g.events(given.slice(0, 0), start="start"), chain, 0, weight), status)()
+    with TemporaryDirectory() as folder:
+        assert answered(in_any_cut(live, given, device, random.Random(seed), Path(folder))) == wanted

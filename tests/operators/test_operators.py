@@ -10,10 +10,10 @@ from gpu_ops.errors import PlanError
 from gpu_ops.operators.events import Events
 from gpu_ops.operators.operator import EachPiece, Operator
 from gpu_ops.operators.runtime.families import registered
-from gpu_ops.plan import advance, data_windows, fills, joins, lifetimes, nodes, unnest, windows
+from gpu_ops.plan import advance, cycles, data_windows, fills, joins, lifetimes, nodes, unnest, windows
 from gpu_ops.plan.nodes import KeyBy, Node
 
-FAMILIES = {nodes.Unary, nodes.Expressions, joins.Binary}
+FAMILIES = {nodes.Unary, nodes.Expressions, joins.Binary, cycles.InCycles}
 """What several nodes have in common, and is none itself; as are classes whose names begin with an underscore."""
 
 

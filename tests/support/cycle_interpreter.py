@@ -176,7 +176,7 @@ class Stage:
 
 
 def run(
-    parts: Sequence[Part], events: Sequence[tuple[int, Row]], every: int = 0
+    parts: Sequence[Part], events: Sequence[tuple[int, Row]], every: int = 0, weight: float = 1.0
 ) -> Iterator[tuple[int, dict[str, list[Row]]]]:
     """The clock of each cycle and its rows by their status: "new", "old", "dead".
 
@@ -184,6 +184,7 @@ def run(
         parts: The partitions.
         events: When each comes, and its columns, in their order.
         every: The distance of fixed times; 0 for a query that runs when it has to.
+        weight: What an event weighs.
     """
     stages, shown = [Stage(part) for part in parts], list[Row]()
     above = parts[0].above
@@ -197,9 +198,12 @@ def run(
         return -(-time // every) * every if every else time
 
     times = {runs(at) for at, _ in coming}
-    while times:
-        now = min(times)
+    due: set[int] = set()
+    while times | due:
+        now = min(times | due)
         times.discard(now)
+        if now not in due and not every and weight * sum(at <= now for at, _ in coming) < 1 - 1e-9:
+            continue
         while True:
             arrived = [row for at, row in coming if at <= now]
             coming = [(at, row) for at, row in coming if at > now]
@@ -214,4 +218,68 @@ def run(
             if every:
                 times.add(runs(now + 1))
                 break
-        times |= {runs(end) for stage in stages for end in stage.ends() if end > now}
+        # Rows that were pushed out ask for nothing any more.
+        due = {runs(end) for stage in stages for end in stage.ends() if end > now}
+        if every and times | due:
+            times.add(now + every)
+
+
+def alerts(
+    chains: Mapping[str, Sequence[Part]],
+    events: Sequence[tuple[int, str, Row]],
+    on: str,
+    patterns: Sequence[Mapping[str, bool]],
+) -> Iterator[tuple[int, int, dict[str, Row]]]:
+    """(clock, number of the cycle, the rows by their partitions) of each time that a pattern fires.
+
+    Args:
+        chains: The partitions by their names.
+        events: When each comes, the partition that it comes to, and its columns.
+        on: The column whose values are compared.
+        patterns: Which partitions have a row, and which have none.
+    """
+    stages = {name: [Stage(part) for part in parts] for name, parts in chains.items()}
+    every = [stage for some in stages.values() for stage in some]
+    coming = [(at, name, {**row, "@came": at, "@place": place}) for place, (at, name, row) in enumerate(events)]
+    there: dict[Any, dict[str, Row]] = {}
+    states: dict[tuple[int, Any], str] = {}
+    times, number, due = {at for at, _, _ in coming}, 0, set[int]()
+    while times | due:
+        now = min(times | due)
+        times.discard(now)
+        while True:
+            changes = {}
+            for name, some in stages.items():
+                found = some[0].run(now, [row for at, of, row in coming if at <= now and of == name])
+                for stage in some[1:]:
+                    found = stage.run(now, found[stage.part.takes])
+                changes[name] = found
+            coming = [each for each in coming if each[0] > now]
+            values = {row[on] for found in changes.values() for rows in found.values() for row in rows} - {None}
+            for value in values:
+                here = there.setdefault(value, {})
+                removed = {name for name in here if any(row[on] == value for row in changes[name]["dead"])}
+                added = {row_of: row for row_of, found in changes.items() for row in found["new"] if row[on] == value}
+                left = {name: row for name, row in here.items() if name not in removed}
+                for at, pattern in enumerate(patterns):
+                    wanted = {name for name, is_there in pattern.items() if is_there}
+                    state = states.get((at, value), "waits")
+                    if state == "armed" and removed & wanted:
+                        yield now, number, {name: here[name] for name in wanted}
+                        state = "done"
+                    if not set(left) & set(pattern):
+                        state = "waits"
+                    whole = set({**left, **added}) & set(pattern) == wanted
+                    if state == "armed" and not whole:
+                        state = "done"
+                    elif state == "waits" and set(added) & set(pattern) and whole:
+                        state = "armed"
+                        if wanted == set(pattern):
+                            yield now, number, {name: {**left, **added}[name] for name in wanted}
+                            state = "done"
+                    states[at, value] = state
+                there[value] = {**left, **added}
+            number += 1
+            if all(stage.is_done(now) for stage in every):
+                break
+        due = {end for stage in every for end in stage.ends() if end > now}

@@ -384,3 +384,76 @@ def run_cycles(  # noqa: C901, PLR0912, PLR0915  (a case for each kind; parts ca
             if every == 0 and (numbers[NEXT_PLACE] >> _SHIFT) != (place >> _SHIFT):
                 return CROWDED
     return DONE
+
+
+ENOUGH = 1 - 1e-9
+"""The weight from which on a query runs."""
+
+
+@called
+def _rise(heap: Ints, size: int, time: int) -> None:
+    at = size
+    while at > 0 and heap[(at - 1) >> 1] > time:
+        heap[at] = heap[(at - 1) >> 1]
+        at = (at - 1) >> 1
+    heap[at] = time
+
+
+@called
+def _sink(heap: Ints, size: int) -> None:
+    """Take out the least time; `size` is that of the heap without it."""
+    last, at = heap[size], 0
+    while 2 * at + 1 < size:
+        below = 2 * at + 1
+        if below + 1 < size and heap[below + 1] < heap[below]:
+            below += 1
+        if heap[below] >= last:
+            break
+        heap[at] = heap[below]
+        at = below
+    heap[at] = last
+
+
+@kernel(INTS, output(numba.types.float64), INTS, INT, INT, output(INT), output(INT), allocates=False)
+def weighed(times: Ints, weights: Any, dues: Ints, limit: int, size: int, heap: Ints, taken: Ints) -> int:
+    """When a query takes each row: all that have come, as soon as their weights are enough, or as it runs anyway.
+
+    Args:
+        times: When each row came, ascending.
+        weights: What it weighs.
+        dues: When its time is up, if it is taken before.
+        limit: The time before which the query has run.
+        size: The size of the heap.
+        heap: The times at which the query runs anyway, with room for those of all rows.
+        taken: Room for the time at which each row is taken; `UNKNOWN` for rows that wait.
+
+    Returns:
+        The size of the heap.
+    """
+    waits, total, at = 0, 0.0, 0
+    for each in range(taken.size):
+        taken[each] = UNKNOWN
+    while True:
+        time = limit
+        if at < times.size:
+            time = min(time, times[at])
+        if size:
+            time = min(time, heap[0])
+        if time >= limit:
+            return size
+        runs = False
+        while size and heap[0] == time:
+            size -= 1
+            _sink(heap, size)
+            runs = True
+        while at < times.size and times[at] == time:
+            total += weights[at]
+            at += 1
+        if runs or total >= ENOUGH:
+            while waits < at:
+                taken[waits] = time
+                if time < dues[waits] < UNKNOWN:
+                    _rise(heap, size, dues[waits])
+                    size += 1
+                waits += 1
+            total = 0.0

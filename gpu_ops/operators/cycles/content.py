@@ -8,12 +8,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from gpu_ops.core.cycles import DEAD, NEW, OLD, STATUS
 from gpu_ops.core.time import MAX_TIME, TICK
 from gpu_ops.core.turns import PLACE
 from gpu_ops.devices import Device
 from gpu_ops.operators.events import Events, concat
 from gpu_ops.operators.ledger.waiting import OnTicks, WaitingPoints
 from gpu_ops.operators.operator import Operator, StepInput
+from gpu_ops.operators.row_order import distinct
 from gpu_ops.operators.sizes import expanded
 from gpu_ops.plan.cycles import BEAT, AtCycles
 
@@ -58,12 +60,23 @@ class AtCyclesOperator(OnTicks, nodes=(AtCycles,)):
             self._keep(lasting)
         if beats is None:
             return StepInput(), cti
-        cycles = np.unique(beats.start)
+        cycles = distinct(beats.start, device)
         first = np.searchsorted(cycles, there.start)
-        counts = np.maximum(np.searchsorted(cycles, there.ends) - first, 0)
-        source, offset = expanded(counts, device, what="not_dead", remedy="Make the windows smaller.")
+        last = np.searchsorted(cycles, there.ends, side="right" if self._node.stated else "left")
+        source, offset = expanded(
+            np.maximum(last - first, 0), device, what="not_dead", remedy="Make the windows smaller."
+        )
         place = device.kernels.take(cycles, device.kernels.take(first, source) + offset)
-        return StepInput([Events(place, TICK, device.columns.take(there.frame, source))]), cti
+        frame = device.columns.take(there.frame, source)
+        if self._node.stated:
+            take = device.kernels.take
+            state = np.where(
+                place == take(there.start, source), NEW, np.where(place == take(there.ends, source), DEAD, OLD)
+            )
+            frame = device.columns.beside(
+                frame, device.columns.build({STATUS: (state.astype(np.int8), None, pa.int8())})
+            )
+        return StepInput([Events(place, TICK, frame)]), cti
 
     def _known(self, opened: Sequence[Events]) -> list[Events]:
         """The rows that the step before kept, and those that are opened."""
@@ -93,19 +106,15 @@ class AtCyclesOperator(OnTicks, nodes=(AtCycles,)):
             )
         if over is None:
             return whole
-        # A row's start, and its place among arrivals, are no other row's.
-        place, mine = (device.columns.values(each.frame, PLACE)[0] for each in (whole, over))
-        order = np.lexsort((place, whole.start))
-        start, place = whole.start[order], place[order]
-        group = np.cumsum(
-            np.concatenate([np.zeros_like(start[:1]), (start[1:] != start[:-1]).astype(np.int64)])
-        ).astype(np.int32)
-        distinct = start[np.searchsorted(start, start) == np.arange(len(start))]
-        of = np.searchsorted(distinct, over.start).astype(np.int32)
-        at = device.kernels.search_pairs(group, place, of, mine) - 1
-        ends = whole.ends.copy()
-        ends[order[at]] = over.ends
-        return Events(whole.start, ends, whole.frame)
+        # A row's start, and its place among arrivals, are no other row's: an end comes directly behind its row.
+        host, count = device.columns.host, len(whole)
+        places = [host(device.columns.values(each.frame, PLACE)[0]) for each in (whole, over)]
+        starts = [host(each.start) for each in (whole, over)]
+        order = np.lexsort((np.concatenate(places), np.concatenate(starts)))
+        at = np.flatnonzero(order >= count)
+        ends = host(whole.ends).copy()
+        ends[order[at - 1]] = host(over.ends)[order[at] - count]
+        return Events(whole.start, device.columns.array(ends), whole.frame)
 
     @property
     def parts(self) -> list[Any]:

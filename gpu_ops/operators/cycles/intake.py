@@ -18,7 +18,9 @@ from gpu_ops.operators.events import Events
 from gpu_ops.operators.ledger.clocks import Clocks
 from gpu_ops.operators.ledger.waiting import OnTicks, WaitingPoints
 from gpu_ops.operators.operator import StepInput
-from gpu_ops.plan.cycles import BEAT, Intake, NumberedCycles
+from gpu_ops.operators.row_order import distinct
+from gpu_ops.operators.state.fields import NUMBERED_TIME
+from gpu_ops.plan.cycles import BEAT, FixedBeats, Intake, NumberedCycles
 
 
 def placed(clocks: Any, schedule: Schedule) -> Any:
@@ -103,7 +105,7 @@ class NumberedCyclesOperator(OnTicks, nodes=(NumberedCycles,)):
         rows = self._waiting.before(cti, given[0].events)
         made = []
         if beats is not None:
-            cycles = np.unique(beats.start)
+            cycles = distinct(beats.start, self._device)
             if rows is not None:
                 made = self._numbered(rows, cycles)
             self._count += len(cycles)
@@ -138,3 +140,60 @@ class NumberedCyclesOperator(OnTicks, nodes=(NumberedCycles,)):
         """The state that `tables` gave."""
         super().restore(tables)
         self._count = tables["cycles"]["count"][0].as_py()
+
+
+class FixedBeatsOperator(OnTicks, nodes=(FixedBeats,)):
+    """All fixed times between the last cycle that was given and the last one that is known.
+
+    Args:
+        node: The node.
+        device: Where arrays live.
+    """
+
+    _node: FixedBeats
+
+    def __init__(self, node: FixedBeats, device: Device) -> None:
+        super().__init__(node, device)
+        self._waiting = WaitingPoints("waiting", node.schema, device)
+        self._next, self._last = MAX_TIME, MIN_TIME
+
+    def step(self, given: Sequence[StepInput], ctis: Sequence[int]) -> tuple[StepInput, int]:
+        """The cycles of which it is known that they run."""
+        (cti,), schedule, device = ctis, self._node.schedule, self._device
+        beats = self._waiting.before(cti, given[0].events)
+        if beats is not None:
+            first, last = device.kernels.extent(beats.start)
+            self._next, self._last = min(self._next, first), max(self._last, last)
+        last = self._last
+        if self._node.until is not None:
+            until = int(schedule.places(self._node.until // schedule.every * schedule.every))
+            last = min(max(last, until), cti - 1)
+        if self._next == MAX_TIME or last < self._next:
+            return StepInput(), cti if self._next == MAX_TIME else min(cti, self._next)
+        distance = schedule.every * INSTANT
+        place = np.arange(self._next, last + 1, distance)
+        self._next = self._next + len(place) * distance
+        columns = device.columns
+        frame = columns.build({BEAT: (columns.array(np.zeros(len(place), np.int8)), None, pa.int8())})
+        passed = cti if cti == MAX_TIME else min(cti, self._next)
+        return StepInput([Events(columns.array(place), TICK, frame)]), passed
+
+    @property
+    def parts(self) -> list[Any]:
+        """What it keeps."""
+        return [self._waiting]
+
+    def tables(self) -> dict[str, pa.Table]:
+        """What waits, and the next cycle."""
+        own = pa.table({"next": pa.array([self._next]), "last": pa.array([self._last])})
+        return super().tables() | {"fixed": own}
+
+    def declared(self, tables: Tables) -> Iterator[StateTable]:
+        """The tables that `tables` gives."""
+        yield from super().declared(tables)
+        yield StateTable("fixed", {"next": NUMBERED_TIME, "last": NUMBERED_TIME}, rows=1, required=True)
+
+    def restore(self, tables: Mapping[str, pa.Table]) -> None:
+        """The state that `tables` gave."""
+        super().restore(tables)
+        self._next, self._last = (tables["fixed"][name][0].as_py() for name in ("next", "last"))

@@ -24,7 +24,7 @@ from gpu_ops.operators.cycles.machine import Coming, CycleMachine
 from gpu_ops.operators.events import Events
 from gpu_ops.operators.ledger.waiting import OnTicks, WaitingPoints
 from gpu_ops.operators.operator import BatchInput, StepInput
-from gpu_ops.operators.row_order import LEAST, in_order, ranks_of
+from gpu_ops.operators.row_order import LEAST, distinct, in_order, ranks_of
 from gpu_ops.operators.state.fields import nullable_columns
 from gpu_ops.operators.state.rows import GroupInterner
 from gpu_ops.plan.cycle_picks import BestRows, CyclePick, LastMilliseconds, LastRows, LatestRows, RandomRows, Size
@@ -111,7 +111,7 @@ class CycleWindowOperator(OnTicks, nodes=(CycleWindow,)):
         cti, host, machine = min(ctis), self._device.columns.host, self._machine
         fresh = self._waiting.before(cti, given[0].events)
         beats = self._beats.before(cti, given[1].events) if len(given) > 1 else None
-        at = np.zeros(0, np.int64) if beats is None else np.unique(host(beats.start))
+        at = np.zeros(0, np.int64) if beats is None else host(distinct(beats.start, self._device))
         coming = self._coming(fresh)
         entered, left = machine.run(coming, at, cti, len(self._keys), len(self._groups))
         made = self._made(np.sort(entered), left[np.argsort(left[:, 0], kind="stable")], cti)

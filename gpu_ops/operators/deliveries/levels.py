@@ -57,7 +57,8 @@ class GroupLevels:
     @property
     def read(self) -> list[str]:
         """The columns that tell groups."""
-        return sorted({*self._node.keys, *(key for values in self.values for key in values.keys)})
+        read = {*self._node.keys, *self._node.carried, *(key for values in self.values for key in values.keys)}
+        return sorted(read)
 
     def none(self, count: int) -> Any:
         """So many rows of nulls."""
@@ -95,7 +96,8 @@ class GroupLevels:
         """
         found = []
         for values in (*self._shared, *level.values):
-            if values is level.own and values.touched_by(edges) is not None:
+            # All values of a level are by the same keys, and edges tell in which order groups are touched.
+            if values in level.values and values.touched_by(edges) is not None:
                 found.append(values.at_rows(rows, before=old))
             else:
                 found.append(values.at(values.codes(frame), places - 2 if old else places))
@@ -124,6 +126,7 @@ class GroupLevels:
         for key in self._node.keys:
             one = columns.select(frame, [key])
             parts.append(one if key in level.keys else columns.nulls(one, count))
+        parts += [columns.select(frame, [name]) for name in self._node.carried]
         parts.extend(found)
         if len(self.each) > 1:
             number = columns.array(np.full(count, level.number, np.int64))

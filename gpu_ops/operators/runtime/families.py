@@ -6,9 +6,11 @@ import gpu_ops.operators.contexts.buckets
 import gpu_ops.operators.contexts.in_time
 import gpu_ops.operators.contexts.instances
 import gpu_ops.operators.contexts.within
+import gpu_ops.operators.cycles.alerts
 import gpu_ops.operators.cycles.content
 import gpu_ops.operators.cycles.intake
 import gpu_ops.operators.cycles.issued
+import gpu_ops.operators.cycles.weighed
 import gpu_ops.operators.cycles.window
 import gpu_ops.operators.deliveries.deliveries
 import gpu_ops.operators.deliveries.lookups
