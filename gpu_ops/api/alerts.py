@@ -63,7 +63,7 @@ def alert(
     row with the value in between.
 
     Args:
-        partitions: The partitions, of one `gpu_ops.cycles`, by names. They are rows that leave: `keep` them by time.
+        partitions: The partitions, of one `gpu_ops.cycles`, by names.
         on: The column whose values are compared, of all, or of each by its name. Null equals nothing. A value is there
             once in a partition at a time: with several rows the latest is shown, and the first that leaves takes it away.
         when: The pattern, or several: each fires by itself.

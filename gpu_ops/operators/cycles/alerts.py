@@ -79,8 +79,10 @@ class AlertsOperator(OnTicks, nodes=(Alerts,)):
             sort = known[np.lexsort((order[known], comes[known], place[known], value[known]))]
             self._make_room()
             room = np.zeros((len(sort) * len(self._patterns) + 1, m.FIRST + len(given)), np.int64)
-            arrays: Any = [np.ascontiguousarray(each[sort]) for each in (place, value, comes, source, row)]
-            count = m.fired(*arrays, self._patterns, self._there, self._states, self._latest, room)
+            place, value, comes, source, row = (each[sort] for each in (place, value, comes, source, row))
+            count = m.fired(
+                place, value, comes, source, row, self._patterns, self._there, self._states, self._latest, room
+            )
             if count:
                 made.append(self._fired(room[:count]))
         if cti == MAX_TIME or sum(self._counts) > 2 * self._looked_at:
