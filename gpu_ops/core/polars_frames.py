@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import polars as pl
 import pyarrow as pa
 
 from gpu_ops.core.forking import use_threads
+from gpu_ops.core.time import TIME_TYPE
 from gpu_ops.core.types import lower, restore
 from gpu_ops.errors import SourceError
+
+FEW = 1 << 12
+"""Rows up to which one core is quicker than to hand them to the threads of Polars, or to have it plan a query."""
 
 
 def to_frame(table: pa.Table) -> pl.DataFrame:
@@ -19,7 +23,8 @@ def to_frame(table: pa.Table) -> pl.DataFrame:
         SourceError: Polars does not take the columns.
     """
     use_threads()
-    if table.num_columns and all(column.num_chunks == 1 and _is_number(column.type) for column in table.columns):
+    if table.num_columns and all(column.num_chunks == 1 and _is_alike(column.type) for column in table.columns):
+        # Column by column: for a table Polars plans work for its threads.
         return together(
             [pl.Series(name, column.chunk(0)) for name, column in zip(table.column_names, table.columns, strict=True)]
         )
@@ -37,7 +42,8 @@ def to_frame(table: pa.Table) -> pl.DataFrame:
 
 def from_frame(frame: pl.DataFrame, schema: pa.Schema) -> pa.Table:
     """An Arrow table of the given schema from a Polars frame with these columns, among others."""
-    if all(pa.types.is_primitive(field.type) for field in schema):
+    texts = {name for name, dtype in frame.schema.items() if dtype == pl.String} if frame.height < FEW else ()
+    if all(pa.types.is_primitive(field.type) or _is_short(field, texts) for field in schema):
         # Column by column: a frame gives each of its chunks as a record batch, which takes three times as long.
         columns = [restore(pa.chunked_array(frame[field.name]), field.type) for field in schema]
         return pa.Table.from_arrays(columns, schema=schema)
@@ -53,8 +59,20 @@ def together(columns: Sequence[pl.Series]) -> pl.DataFrame:
     return first.to_frame().hstack(rest)
 
 
-def _is_number(dtype: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(dtype) or pa.types.is_floating(dtype))
+def _is_short(field: pa.Field, texts: Collection[str]) -> bool:
+    return field.name in texts and bool(pa.types.is_string(field.type))
+
+
+def _is_alike(dtype: pa.DataType) -> bool:
+    """Whether Polars takes a column of a type as it is, and needs no field to know it."""
+    return dtype in _ALIKE
+
+
+_ALIKE = {
+    *(pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()),
+    *(pa.float16(), pa.float32(), pa.float64(), pa.bool_(), pa.string(), pa.large_string()),
+    *(pa.date32(), TIME_TYPE, pa.timestamp("us"), pa.duration("us")),
+}
 
 
 def empty_table(schema: pa.Schema) -> pa.Table:

@@ -18,7 +18,7 @@ Frame = Any
 """Columns of one length, by name, in the device's memory."""
 
 Step = Callable[[Any], Any]
-"""From a Narwhals lazy frame to one."""
+"""From a frame with Narwhals's verbs `filter`, `select` and `with_columns` to one."""
 
 
 class Columns(Protocol):
@@ -84,7 +84,7 @@ class Columns(Protocol):
             start: int64 ticks.
             end: int64 ticks, or the number of ticks that every event lasts.
             frame: The payload.
-            steps: Functions from a Narwhals lazy frame to one, which keep the columns ``start`` and ``end``.
+            steps: Functions from a frame with Narwhals's verbs to one, which keep the columns ``start`` and ``end``.
 
         Returns:
             The three after the steps; a duration stays a duration.

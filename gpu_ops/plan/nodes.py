@@ -596,7 +596,7 @@ class Project(Expressions):
     def evaluated(self, frame: Any, expressions: Iterable[nw.Expr]) -> Any:
         if self.keep:
             return frame.with_columns(*expressions)
-        return frame.select(nw.col("start"), nw.col("end"), *expressions)
+        return frame.select("start", "end", *expressions)
 
     @cached_property
     def values(self) -> dict[str, Term]:

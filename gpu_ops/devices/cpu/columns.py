@@ -10,19 +10,19 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
-import narwhals as nw
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
-from gpu_ops.core.arrow_buffers import decimal_words, integers, later, room
+from gpu_ops.core.arrow_buffers import booleans, decimal_words, integers, later, room
 from gpu_ops.core.arrow_buffers import to_arrow as to_arrow_array
 from gpu_ops.core.nested_keys import hashable, nested_codes
-from gpu_ops.core.polars_frames import from_frame, to_frame, together
+from gpu_ops.core.polars_frames import FEW, from_frame, to_frame, together
 from gpu_ops.core.threads import in_parallel, parts
-from gpu_ops.core.time import TIME_TYPE
+from gpu_ops.core.time import LIFETIME, TIME_TYPE
 from gpu_ops.devices.columns import Step
+from gpu_ops.devices.cpu.lazy_steps import LazySteps
 from gpu_ops.devices.cpu.order import extent as extent_of
 from gpu_ops.devices.cpu.order import take as gather
 
@@ -63,13 +63,14 @@ def take(frame: Frame, indices: Array) -> Frame:
     if not columns:
         return frame
     plain = [column for column in columns if _is_plain(column)]
-    if not plain:
-        return frame[_index(indices)]
     places = indices.astype(np.int64, copy=False)
     taken = {column.name: _taken(column, places) for column in plain}
     if len(plain) < len(columns):
-        others = together([column for column in columns if column.name not in taken])[_index(indices)]
-        taken |= {column.name: column for column in others.get_columns()}
+        others, index = [column for column in columns if column.name not in taken], _index(indices)
+        if len(indices) < FEW:
+            taken |= {column.name: column[index] for column in others}
+        else:
+            taken |= {column.name: column for column in together(others)[index].get_columns()}
     return together([taken[name] for name in frame.columns])
 
 
@@ -105,9 +106,12 @@ def concat(frames: Sequence[Frame]) -> Frame:
     """One frame of all rows."""
     if len(frames) == 1:
         return frames[0]
-    names = frames[0].columns
+    first, *others = frames
+    count, chosen = sum(map(rows, frames)), [select(each, first.columns) for each in others]
+    if count < FEW:
+        return together([column.rechunk() for column in functools.reduce(pl.DataFrame.vstack, chosen, first)])
     # Columns in pieces are put together whenever somebody reads them; rows of a step are read several times.
-    return pl.concat([select(each, names) for each in frames], rechunk=sum(map(rows, frames)) < _MANY)
+    return pl.concat([first, *chosen], rechunk=count < _MANY)
 
 
 def beside(*frames: Frame) -> Frame:
@@ -118,9 +122,11 @@ def beside(*frames: Frame) -> Frame:
 def evaluate(start: Array, end: Array | int, frame: Frame, steps: Sequence[Step]) -> tuple[Array, Array | int, Frame]:
     """Run Narwhals steps over events, by one lazy query."""
     lazy = _stepped(start, end, frame, steps)
-    done = (lazy.drop("end") if isinstance(end, int) else lazy).collect()
+    # To optimize a plan takes as long as to run it over a few rows.
+    how = pl.QueryOptFlags.none() if len(start) < FEW else pl.QueryOptFlags()
+    done = (lazy.drop("end") if isinstance(end, int) else lazy).collect(optimizations=how)
     after = end if isinstance(end, int) else _physical(done["end"])
-    return _physical(done["start"]), after, done.drop("start", "end", strict=False)
+    return _physical(done["start"]), after, select(done, [name for name in done.columns if name not in LIFETIME])
 
 
 def answer(start: Array, end: Array | int, frame: Frame, steps: Sequence[Step], schema: pa.Schema) -> pa.Table:
@@ -141,19 +147,17 @@ def _stepped(start: Array, end: Array | int, frame: Frame, steps: Sequence[Step]
     if isinstance(end, int):
         # A lazy column: Polars computes it only if a step reads it, and after the filters.
         lazy = lazy.with_columns(end=(pl.col("start").to_physical() + end).cast(_TIME))
-    work: Any = nw.from_native(lazy)
+    work = LazySteps(lazy)
     for step in steps:
         work = step(work)
-    stepped: pl.LazyFrame = work.to_native()
-    return stepped
+    return work.to_native()
 
 
 def values(frame: Frame, name: str) -> tuple[Array, Array | None]:
     """A column's stored values, and which of them are not null."""
     series = _stored(frame[name])
-    if not series.null_count():
-        return _numpy(series), None
-    return _numpy(series.fill_null(0)), _numpy(series.is_not_null())
+    valid = _valid(series)
+    return _filled(series, valid), valid
 
 
 def extent(frame: Frame, name: str) -> tuple[int, int]:
@@ -170,18 +174,18 @@ def extent(frame: Frame, name: str) -> tuple[int, int]:
 
 def validity(frame: Frame, name: str) -> Array | None:
     """Which values of a column are not null; None if all are."""
-    series = frame[name]
-    return _numpy(series.is_not_null()) if series.null_count() else None
+    return _valid(frame[name])
 
 
 def rename(frame: Frame, before: str, after: str) -> Frame:
     """The frame with one column's name changed."""
-    return frame.rename({before: after})
+    return together([column.alias(after) if column.name == before else column for column in frame.get_columns()])
 
 
 def nulls(frame: Frame, count: int) -> Frame:
     """A number of rows of null, in the frame's columns."""
-    return frame.clear(count)
+    unknown = pl.Series(pa.nulls(count))
+    return together([unknown.cast(column.dtype).alias(column.name) for column in frame.get_columns()])
 
 
 def words(frame: Frame, name: str) -> tuple[Array, Array, Array | None]:
@@ -194,8 +198,8 @@ def ranks(frame: Frame, name: str) -> tuple[Array, Array | None, Frame]:
     series = frame[name]
     if series.dtype == pl.Categorical or isinstance(series.dtype, pl.Enum):
         series = series.cast(pl.String)
-    valid = _numpy(series.is_not_null()) if series.null_count() else None
-    codes, values_of = _column_codes(series if valid is None else series.drop_nulls())
+    valid = _valid(series)
+    codes, values_of = _column_codes(series if valid is None else series.filter(pl.Series(valid)))
     distinct = values_of.sort()
     # To sort values takes an eighth of the time that Polars needs for their order.
     both, _ = _column_codes(pl.concat([values_of, distinct]))
@@ -250,18 +254,18 @@ def key_codes(frame: Frame, names: Sequence[str]) -> tuple[Array, int, Frame | N
     if not names:
         return np.zeros(frame.height, np.int32), 1, None
     codes, keys = _column_codes(frame[names[0]])
-    together = keys.to_frame()
+    found = keys.to_frame()
     for name in names[1:]:
         more, values_of = _column_codes(frame[name])
         count = max(len(values_of), 1)
         # Both bounds are below 2**32 (each code is a position in an array), so the product fits.
         codes = codes.astype(np.int64) * count + more
-        if together.height * count <= _roomy(codes):
-            decoded = np.arange(together.height * count)
+        if found.height * count <= _roomy(codes):
+            decoded = np.arange(found.height * count)
         else:
             codes, decoded = _dense(codes)
-        together = together[decoded // count].hstack([values_of[decoded % count]])
-    return codes.astype(np.int32, copy=False), max(together.height, 1), together
+        found = beside(take(found, decoded // count), take(values_of.to_frame(), decoded % count))
+    return codes.astype(np.int32, copy=False), max(found.height, 1), found
 
 
 def _roomy(codes: Array) -> int:
@@ -274,28 +278,30 @@ def _column_codes(series: pl.Series) -> tuple[Array, pl.Series]:
     dtype = series.dtype
     if dtype.is_nested():
         return nested_codes(series)
+    valid = _valid(series)
     if dtype.is_float():
-        # Adding zero makes -0.0 into 0.0 (Polars would leave it out); one NaN stands for all.
-        floats = _numpy(series.fill_nan(float("nan")).fill_null(0.0)) + 0
+        # Adding zero makes -0.0 into 0.0; one NaN stands for all.
+        floats = _filled(series, valid) + 0
+        floats[np.isnan(floats)] = np.nan
         codes, distinct = _integer_codes(floats.view(f"i{floats.itemsize}"))
         values_of = pl.Series(series.name, distinct.view(floats.dtype))
     elif dtype == pl.Boolean or dtype.is_integer() or dtype.is_temporal():
         numbers = _stored(series)
-        codes, distinct = _integer_codes(_numpy(numbers.fill_null(0) if numbers.null_count() else numbers))
+        codes, distinct = _integer_codes(_filled(numbers, valid))
         values_of = _series(series.name, distinct, None, pa.from_numpy_dtype(distinct.dtype))
         if values_of.dtype != dtype:
             values_of = values_of.cast(dtype)
-    elif dtype in {pl.String, pl.Binary} and (found := _hashed_codes(series)) is not None:
+    elif len(series) >= FEW and dtype in {pl.String, pl.Binary} and (found := _hashed_codes(series)) is not None:
         codes, values_of = found
     else:
         stored = _arrow(series)
         if not pa.types.is_dictionary(stored.type):
             stored = stored.dictionary_encode()
-        codes = integers(stored.indices.fill_null(0))
+        codes = integers(stored.indices if valid is None else stored.indices.fill_null(0))
         values_of = pl.Series(series.name, stored.dictionary).cast(dtype)
-    if series.null_count():
-        codes = np.where(_numpy(series.is_null()), len(values_of), codes.astype(np.int64, copy=False))
-        values_of = values_of.extend_constant(None, 1)
+    if valid is not None:
+        codes = np.where(valid, codes.astype(np.int64, copy=False), len(values_of))
+        values_of = values_of.append(pl.Series(pa.nulls(1)).cast(dtype))
     return codes, values_of
 
 
@@ -348,6 +354,11 @@ def _dense(whole: Array) -> tuple[Array, Array]:
     return codes, distinct
 
 
+_AS_IT_IS = pl.CompatLevel.newest()
+
+_WITHOUT_ARROW = {pl.Int128, pl.UInt128}
+"""Types that Arrow has not."""
+
 _MANY = 1 << 22
 """Rows from which on columns stay in the pieces that they come in, so that memory does not hold them twice."""
 
@@ -365,14 +376,41 @@ def _numpy(series: pl.Series) -> Array:
 
 
 def _physical(series: pl.Series) -> Array:
-    return _numpy(series.to_physical())
+    return _numpy(_stored(series))
 
 
 def _stored(series: pl.Series) -> pl.Series:
-    """The numbers that a series is stored as. Numbers are not cast: Polars would plan a query for each cast."""
+    """The numbers that a series is stored as. Polars' own `to_physical` plans a query: thirty times as long."""
     if series.dtype.is_numeric():
         return series
-    return series.cast(pl.Int8) if series.dtype == pl.Boolean else series.to_physical()
+    if series.dtype == pl.Boolean:
+        return series.cast(pl.Int8)
+    if series.dtype.is_temporal():
+        return series.cast(pl.Int32 if series.dtype == pl.Date else pl.Int64)
+    return series.to_physical()
+
+
+def _valid(series: pl.Series) -> Array | None:
+    """Which values are not null; None if all are."""
+    if not series.null_count():
+        return None
+    if series.dtype in _WITHOUT_ARROW:
+        return _numpy(series.is_not_null())
+    # Polars' own `is_not_null` plans a query.
+    found = [booleans(chunk.to_arrow(compat_level=_AS_IT_IS).is_valid()) for chunk in series.get_chunks()]
+    return found[0] if len(found) == 1 else np.concatenate(found)
+
+
+def _filled(series: pl.Series, valid: Array | None) -> Array:
+    """Numbers, with 0 for those that are not valid."""
+    if valid is None:
+        return _numpy(series)
+    if series.dtype in _WITHOUT_ARROW:
+        return _numpy(series.fill_null(0))
+    stored = _arrow(series)
+    numbers = integers(stored).view(stored.type.to_pandas_dtype())
+    filled: Array = np.where(valid, numbers, numbers.dtype.type(0))
+    return filled
 
 
 def _arrow(series: pl.Series) -> pa.Array:
