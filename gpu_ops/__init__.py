@@ -44,6 +44,7 @@ from narwhals import (
 from gpu_ops.api.alerts import AlertPattern, alert, present
 from gpu_ops.api.arrivals import ArrivalStream, ArrivalWindow, DeliveredStream, arrivals
 from gpu_ops.api.contexts import ArrivalContext
+from gpu_ops.api.cycle_tables import CycleTables, cycle_tables
 from gpu_ops.api.cycles import CyclePartition, CyclePartitions, CycleStream, cycles
 from gpu_ops.api.events import events, restore
 from gpu_ops.api.patterns import PatternStep, after, every, none, one, pattern
@@ -121,6 +122,7 @@ __all__ = [
     "CyclePartition",
     "CyclePartitions",
     "CycleStream",
+    "CycleTables",
     "DataWindowed",
     "Date",
     "Datetime",
@@ -181,6 +183,7 @@ __all__ = [
     "count",
     "count_distinct",
     "covariance",
+    "cycle_tables",
     "cycles",
     "events",
     "every",

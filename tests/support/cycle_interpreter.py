@@ -224,6 +224,39 @@ def run(
             times.add(now + every)
 
 
+def together(
+    chains: Mapping[str, Sequence[Part]], events: Sequence[tuple[int, str, Row]]
+) -> Iterator[tuple[int, dict[str, dict[str, list[Row]]]]]:
+    """The clock of each cycle of a query over several chains, and the rows of each by their status.
+
+    Args:
+        chains: The partitions by their names.
+        events: When each comes, the partition that it comes to, and its columns.
+    """
+    stages = {name: [Stage(part) for part in parts] for name, parts in chains.items()}
+    every = [stage for some in stages.values() for stage in some]
+    coming = [(at, name, {**row, "@came": at, "@place": place}) for place, (at, name, row) in enumerate(events)]
+    times, due = {at for at, _, _ in coming}, set[int]()
+    shown: dict[str, list[Row]] = {name: [] for name in chains}
+    while times | due:
+        now = min(times | due)
+        times.discard(now)
+        while True:
+            made = {}
+            for name, some in stages.items():
+                found = some[0].run(now, [row for at, of, row in coming if at <= now and of == name])
+                for stage in some[1:]:
+                    found = stage.run(now, found[stage.part.takes])
+                old = [row for row in shown[name] if not any(row is other for other in found["dead"])]
+                made[name] = {**found, "old": old}
+                shown[name] = [*old, *found["new"]]
+            coming = [each for each in coming if each[0] > now]
+            yield now, made
+            if all(stage.is_done(now) for stage in every):
+                break
+        due = {end for stage in every for end in stage.ends() if end > now}
+
+
 def alerts(
     chains: Mapping[str, Sequence[Part]],
     events: Sequence[tuple[int, str, Row]],
@@ -238,48 +271,30 @@ def alerts(
         on: The column whose values are compared.
         patterns: Which partitions have a row, and which have none.
     """
-    stages = {name: [Stage(part) for part in parts] for name, parts in chains.items()}
-    every = [stage for some in stages.values() for stage in some]
-    coming = [(at, name, {**row, "@came": at, "@place": place}) for place, (at, name, row) in enumerate(events)]
     there: dict[Any, dict[str, Row]] = {}
     states: dict[tuple[int, Any], str] = {}
-    times, number, due = {at for at, _, _ in coming}, 0, set[int]()
-    while times | due:
-        now = min(times | due)
-        times.discard(now)
-        while True:
-            changes = {}
-            for name, some in stages.items():
-                found = some[0].run(now, [row for at, of, row in coming if at <= now and of == name])
-                for stage in some[1:]:
-                    found = stage.run(now, found[stage.part.takes])
-                changes[name] = found
-            coming = [each for each in coming if each[0] > now]
-            values = {row[on] for found in changes.values() for rows in found.values() for row in rows} - {None}
-            for value in values:
-                here = there.setdefault(value, {})
-                removed = {name for name in here if any(row[on] == value for row in changes[name]["dead"])}
-                added = {row_of: row for row_of, found in changes.items() for row in found["new"] if row[on] == value}
-                left = {name: row for name, row in here.items() if name not in removed}
-                for at, pattern in enumerate(patterns):
-                    wanted = {name for name, is_there in pattern.items() if is_there}
-                    state = states.get((at, value), "waits")
-                    if state == "armed" and removed & wanted:
-                        yield now, number, {name: here[name] for name in wanted}
+    for number, (now, changes) in enumerate(together(chains, events)):
+        moved = [row[on] for found in changes.values() for word in ("new", "dead") for row in found[word]]
+        for value in {*moved} - {None}:
+            here = there.setdefault(value, {})
+            removed = {name for name in here if any(row[on] == value for row in changes[name]["dead"])}
+            added = {name: row for name, found in changes.items() for row in found["new"] if row[on] == value}
+            left = {name: row for name, row in here.items() if name not in removed}
+            there[value] = {**left, **added}
+            for at, pattern in enumerate(patterns):
+                wanted = {name for name, is_there in pattern.items() if is_there}
+                state = states.get((at, value), "waits")
+                if state == "armed" and removed & wanted:
+                    yield now, number, {name: here[name] for name in wanted}
+                    state = "done"
+                if not {*left} & {*pattern}:
+                    state = "waits"
+                whole = {*there[value]} & {*pattern} == wanted
+                if state == "armed" and not whole:
+                    state = "done"
+                elif state == "waits" and {*added} & {*pattern} and whole:
+                    state = "armed"
+                    if wanted == {*pattern}:
+                        yield now, number, {name: there[value][name] for name in wanted}
                         state = "done"
-                    if not set(left) & set(pattern):
-                        state = "waits"
-                    whole = set({**left, **added}) & set(pattern) == wanted
-                    if state == "armed" and not whole:
-                        state = "done"
-                    elif state == "waits" and set(added) & set(pattern) and whole:
-                        state = "armed"
-                        if wanted == set(pattern):
-                            yield now, number, {name: {**left, **added}[name] for name in wanted}
-                            state = "done"
-                    states[at, value] = state
-                there[value] = {**left, **added}
-            number += 1
-            if all(stage.is_done(now) for stage in every):
-                break
-        due = {end for stage in every for end in stage.ends() if end > now}
+                states[at, value] = state
