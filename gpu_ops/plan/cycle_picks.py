@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Literal
 
 import pyarrow as pa
 
@@ -20,8 +20,10 @@ Size = int | str
 class CyclePick:
     """A kind of windows."""
 
-    asks: ClassVar[bool] = True
-    """Whether it makes cycles run beside those in which rows come: for rows that wait, or whose time is up."""
+    @property
+    def asks(self) -> tuple[Literal["new", "dead"], ...]:
+        """What happens to rows in cycles beside those in which rows come: they had to wait, or their time is up."""
+        return ("new",)
 
     @property
     def sizes(self) -> Mapping[str, Size | None]:
@@ -129,6 +131,10 @@ class LastMilliseconds(CyclePick):
         return {"span": self.span, **({} if self.most is None else {"most": self.most})}
 
     @property
+    def asks(self) -> tuple[Literal["new", "dead"], ...]:
+        return ("dead",) if self.most is None else ("new", "dead")
+
+    @property
     def reads(self) -> tuple[str, ...]:
         return (*super().reads, self.stamp)
 
@@ -157,8 +163,6 @@ class BestRows(CyclePick):
         group: The columns of which a row expels those of earlier cycles with equal values (``with update group``).
     """
 
-    asks = False
-
     n: Size
     column: str
     highest: bool = True
@@ -167,6 +171,10 @@ class BestRows(CyclePick):
     @property
     def sizes(self) -> Mapping[str, Size | None]:
         return {"n": self.n}
+
+    @property
+    def asks(self) -> tuple[Literal["new", "dead"], ...]:
+        return ()
 
     @property
     def reads(self) -> tuple[str, ...]:

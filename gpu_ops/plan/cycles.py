@@ -14,7 +14,7 @@ from gpu_ops.core.cycles import CYCLE_NUMBER, STATUS, WHENEVER, WINDOW, Schedule
 from gpu_ops.core.time import TICK, TIME_TYPE
 from gpu_ops.core.turns import ASK, CLOCK, PLACE
 from gpu_ops.errors import ColumnError, PlanError
-from gpu_ops.plan.cycle_picks import CyclePick, LatestRows, Size
+from gpu_ops.plan.cycle_picks import CyclePick, Size
 from gpu_ops.plan.joins import Union
 from gpu_ops.plan.lifetimes import Lifetime, PointAtEnd, ToPoint
 from gpu_ops.plan.nodes import Ends, Node, Project, check_known
@@ -335,15 +335,9 @@ def beats_of(*points: Node) -> Node:
 
 def asked_by(window: CycleWindow) -> tuple[Node, ...]:
     """The points of the cycles that a partition runs in beside those in which rows come to it."""
-    if not window.pick.asks:
-        return ()
     # Whatever else the query runs for, rows enter in the same cycles.
-    alone = replace(window, beats=None)
-    return (
-        (became(alone, "new"),)
-        if isinstance(window.pick, LatestRows)
-        else (became(alone, "new"), became(alone, "dead"))
-    )
+    alone = window if window.beats is None else replace(window, beats=None)
+    return tuple(became(alone, status) for status in window.pick.asks)
 
 
 def ticks_of(points: Node) -> Node:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,7 @@ _BEFORE = "before/"
 
 @dataclass(frozen=True)
 class _Evaluated:
-    """Values of windows, by window and place; the first rows of some windows are those of an earlier step.
+    """Values of windows, by place; in front the last rows of some of them that an earlier step had.
 
     Attributes:
         window: Host int64 number of each row's window.
@@ -45,6 +45,8 @@ class _Evaluated:
 
     def take(self, at: Any, device: Device) -> _Evaluated:
         """Some of them."""
+        if len(at) == len(self.window) and bool((at == np.arange(len(at))).all()):
+            return self
         frame = device.columns.take(self.frame, device.columns.array(at))
         return _Evaluated(self.window[at], self.place[at], self.known[at], self.held[at], frame)
 
@@ -95,6 +97,8 @@ class IssuedOperator(OnTicks, nodes=(Issued,)):
         """The rows of the step behind the last ones of their windows."""
         device, columns, last = self._device, self._device.columns, self._last
         host, names = columns.host, self._payload.names
+        if not device.kernels.ascends(fresh.start):
+            fresh = fresh.take(np.argsort(fresh.start, kind="stable"), device)
         window = host(columns.values(fresh.frame, WINDOW)[0])
         held, valid = columns.values(fresh.frame, HELD)
         held = host(held) if valid is None else np.where(host(valid), host(held), 0)
@@ -112,55 +116,59 @@ class IssuedOperator(OnTicks, nodes=(Issued,)):
                 window, place = np.concatenate([mine.window, window]), np.concatenate([mine.place, place])
                 held, known = np.concatenate([mine.held, held]), np.concatenate([mine.known, known])
                 frame = columns.concat([mine.frame, frame])
-        made = _Evaluated(window, place, known, held, frame)
-        return made.take(np.lexsort((place, window)), device)
+        return _Evaluated(window, place, known, held, frame)
 
     def _compared(self, rows: _Evaluated) -> StepInput:
-        device, count = self._device, len(rows.window)
-        first = np.ones(count, np.bool_)
-        first[1:] = rows.window[1:] != rows.window[:-1]
-        frame = self._differing(rows.frame, first, rows.known)
-        changed = first.copy()
+        """The rows that are issued, and where rows are superseded."""
+        device, codes = self._device, _numbered(rows.window)
+        before = self._before(codes)
+        frame = self._differing(rows.frame, before, rows.known)
+        changed = before < 0
         for name in self._node.values:
-            changed[1:] |= self._differs(frame, name)
+            changed = changed | self._differs(frame, name, before)
         there = (rows.held > 0) | self._node.pinned
-        issues = changed & there & ~rows.known
-        rows = _Evaluated(rows.window, rows.place, rows.known, rows.held, frame)
-        # Of each row the place at which the next one of its window is issued, or the window is dropped.
-        moves = issues | ~there
-        at = np.where(moves, np.arange(count), count)
-        following = np.minimum.accumulate(at[::-1])[::-1]
-        following = np.append(following[1:], count)
-        same = (following < count) & (rows.window[np.minimum(following, count - 1)] == rows.window)
-        ends = np.where(same, rows.place[np.minimum(following, count - 1)], MAX_TIME)
-        shown = np.flatnonzero(issues | rows.known)
-        self._remember(rows, issues)
-        out = ends[shown]
-        over = out != MAX_TIME
-        known = rows.known[shown]
-        array = device.columns.array
-        pick = rows.take
-        whole = shown[over & ~known] if self._opens else shown[over]
-        made = [self._rows(pick(whole, device), array(ends[whole]))] if len(whole) else []
+        rows = replace(rows, frame=frame)
+        # Rows stay until the next one of their window is issued, or the window is dropped.
+        moves = np.flatnonzero((changed & ~rows.known) | rows.known | ~there)
+        earlier = self._before(codes[moves])
+        ends = np.full(len(moves), MAX_TIME)
+        ends[earlier[earlier >= 0]] = rows.place[moves[earlier >= 0]]
+        self._remember(rows, before, there, codes, moves)
+        shown = np.flatnonzero(there[moves])
+        shown, out = moves[shown], ends[shown]
+        over, known, array = out != MAX_TIME, rows.known[shown], device.columns.array
+
+        def some(which: Any, until: Any) -> list[Events]:
+            return [self._rows(rows.take(shown[which], device), until)] if which.any() else []
+
         if not self._opens:
-            return StepInput(made)
-        begun, closed = shown[~over & ~known], shown[over & known]
+            return StepInput(some(over, array(out[over])))
+        begins = ~known
         return StepInput(
-            made,
-            [self._rows(pick(begun, device), TICK)] if len(begun) else [],
-            [self._rows(pick(closed, device), array(ends[closed]))] if len(closed) else [],
+            some(over & begins, array(out[over & begins])),
+            some(~over & begins, TICK),
+            some(over & known, array(out[over & known])),
         )
 
-    def _remember(self, rows: _Evaluated, issues: Any) -> None:
+    def _before(self, codes: Any) -> Any:
+        """Host int64 row of the same window before each; -1 for none."""
+        device = self._device
+        if not len(codes):
+            return codes.astype(np.int64)
+        array, count = device.columns.array, int(codes.max()) + 1
+        found = device.kernels.touched_rows(array(codes), array(np.arange(len(codes))), count)
+        return device.columns.host(found[3])
+
+    def _remember(self, rows: _Evaluated, before: Any, there: Any, codes: Any, moves: Any) -> None:
         """Keep the last row of each window, with the place at which its values were issued."""
-        device, count = self._device, len(rows.window)
-        final = np.ones(count, np.bool_)
-        final[:-1] = rows.window[1:] != rows.window[:-1]
-        stays = final & ((rows.held > 0) | self._node.pinned)
-        at = np.flatnonzero(stays)
-        issued = np.maximum.accumulate(np.where(issues | rows.known, np.arange(count), 0))
+        device = self._device
+        final = there.copy()
+        final[before[before >= 0]] = False
+        at = np.flatnonzero(final)
+        issued = np.zeros(int(codes.max()) + 1, np.int64)
+        issued[codes[moves]] = rows.place[moves]  # of several the last one
         kept = rows.take(at, device)
-        kept = _Evaluated(kept.window, rows.place[issued[at]], np.ones(len(at), np.bool_), kept.held, kept.frame)
+        kept = replace(kept, place=issued[codes[at]], known=np.ones(len(at), np.bool_))
         if self._last is None:
             self._last = kept
         elif len(at):
@@ -173,14 +181,13 @@ class IssuedOperator(OnTicks, nodes=(Issued,)):
                 device.columns.concat([last.frame, kept.frame]),
             )
 
-    def _differing(self, frame: Any, first: Any, known: Any) -> Any:
+    def _differing(self, frame: Any, earlier: Any, known: Any) -> Any:
         """The frame with the differences of values from those before, for which null is 0."""
         columns = self._device.columns
         for name, baseline in self._node.differences:
             values, valid = columns.values(frame, _BEFORE + name)
             now = columns.host(values) if valid is None else np.where(columns.host(valid), columns.host(values), 0)
-            before = np.concatenate([np.zeros_like(now[:1]), now[:-1]])
-            before = np.where(first, np.zeros_like(now), before)
+            before = np.where(earlier < 0, np.zeros_like(now), now[earlier])
             if baseline is not None:
                 before = np.full_like(now, baseline)
             issued, there = columns.values(frame, name)
@@ -191,8 +198,8 @@ class IssuedOperator(OnTicks, nodes=(Issued,)):
             frame = columns.beside(others, own)
         return frame
 
-    def _differs(self, frame: Any, name: str) -> Any:
-        """Which rows but the first have another value than the row before; null is another one each time."""
+    def _differs(self, frame: Any, name: str, before: Any) -> Any:
+        """Which rows have another value than the row before of their window; null is another one each time."""
         columns, dtype = self._device.columns, storage(self._payload.field(name).type)
         if pa.types.is_integer(dtype) or pa.types.is_floating(dtype) or pa.types.is_temporal(dtype):
             values, valid = columns.values(frame, name)
@@ -200,10 +207,10 @@ class IssuedOperator(OnTicks, nodes=(Issued,)):
             values, _, _ = columns.key_codes(frame, [name])
             valid = columns.validity(frame, name)
         values = columns.host(values)
-        differs = values[1:] != values[:-1]
+        differs = values != values[before]
         if valid is not None:
             null = ~columns.host(valid)
-            differs = differs | null[1:] | null[:-1]
+            differs = differs | null | null[before]
         return differs
 
     def _rows(self, rows: _Evaluated, ends: Any) -> Events:
@@ -252,3 +259,11 @@ class IssuedOperator(OnTicks, nodes=(Issued,)):
         window, place, held = (table[name].to_numpy().copy() for name in ("window", "issued", "held"))
         known = np.ones(len(window), np.bool_)
         self._last = _Evaluated(window, place, known, held, self._device.columns.from_arrow(rows))
+
+
+def _numbered(windows: Any) -> Any:
+    """int32 numbers of windows: small ones for few windows."""
+    least = int(windows.min())
+    if int(windows.max()) - least < 4 * len(windows) + 1024:
+        return (windows - least).astype(np.int32)
+    return np.unique(windows, return_inverse=True)[1].astype(np.int32)

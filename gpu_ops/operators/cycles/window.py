@@ -61,7 +61,11 @@ class FrameRuns(SortedRuns[Any]):
             end = begin + len(run.rows)
             low, high = np.searchsorted(numbers, [begin, end])
             if low < high:
-                yield slice(int(low), int(high)), columns.take(run.rows, columns.array(numbers[low:high] - begin))
+                at = numbers[low:high] - begin
+                if at[-1] - at[0] == high - low - 1:
+                    yield slice(int(low), int(high)), columns.cut(run.rows, int(at[0]), int(at[-1]) + 1)
+                else:
+                    yield slice(int(low), int(high)), columns.take(run.rows, columns.array(at))
             begin = end
 
 
