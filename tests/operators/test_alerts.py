@@ -38,9 +38,9 @@ PARTS = {
 def scripts(draw: st.DrawFn) -> list[tuple[int, Row]]:
     """Events of three streams, in their order."""
     now, events = 0, []
-    for number, gap in enumerate(draw(st.lists(st.sampled_from([0, 0, 1, 1, 2, 5]), max_size=16))):
+    for number, gap in enumerate(draw(st.lists(st.sampled_from([0, 0, 1, 1, 2, 5]), max_size=24))):
         now += gap
-        value = draw(st.sampled_from(["x", "y", None]))
+        value = draw(st.sampled_from(["x", "y", "z", None]))
         events.append(
             (now, {"id": number, "s": draw(st.sampled_from("abc")), "k": value, "v": draw(st.integers(0, 3))})
         )

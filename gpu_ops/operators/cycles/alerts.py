@@ -178,7 +178,9 @@ class AlertsOperator(OnTicks, nodes=(Alerts,)):
                     each[left] for each in (self._there, self._states, self._latest)
                 )
         for at, before in enumerate(self._counts):
-            mine = np.flatnonzero(self._there >> at & 1)
+            is_there = (self._there >> at & 1).astype(np.bool_)
+            self._latest[~is_there, at] = 0  # nobody asks for a row that is gone
+            mine = np.flatnonzero(is_there)
             kept = np.unique(self._latest[mine, at])
             if len(kept) < before:
                 self._latest[mine, at] = np.searchsorted(kept, self._latest[mine, at])
