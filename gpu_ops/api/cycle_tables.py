@@ -9,14 +9,12 @@ import narwhals as nw
 
 from gpu_ops.api.cycles import CyclePartition
 from gpu_ops.api.stream import Stream
-from gpu_ops.core.cycles import DEAD, INSTANT, MS, NEW, STATUS
+from gpu_ops.core.cycles import DEAD, NEW, STATUS
 from gpu_ops.core.own_errors import of_methods, own_errors
-from gpu_ops.core.time import MAX_TIME
 from gpu_ops.errors import PlanError, UnknownNameError
 from gpu_ops.errors import shown as said
 from gpu_ops.plan.cycle_chains import rows_of
-from gpu_ops.plan.cycles import AtCycles, NumberedCycles, beats_of, became
-from gpu_ops.plan.lifetimes import AlterLifetime, Lifetime
+from gpu_ops.plan.cycles import AtCycles, NumberedCycles, beats_of, became, table_in_cycles
 from gpu_ops.plan.nodes import Node, Project, extended, selected
 
 _WORDS = nw.when(nw.col(STATUS) == NEW).then(nw.lit("new")).otherwise(nw.lit("old"))
@@ -110,16 +108,8 @@ class CycleTables:
 
     def table(self, rows: Stream) -> Stream:
         """Rows that are there from their starts to their ends by the clock, in each cycle in between: a plain table."""
-        start, end = (self._place(nw.col(name)) for name in ("start", "end"))
-        ever = nw.col("end").dt.timestamp("us") == MAX_TIME
-        lasting = nw.when(ever).then(nw.col("end")).otherwise(end)
-        on_cycles = Lifetime(rows._node, AlterLifetime(start, None, lasting))  # noqa: SLF001  (the nodes of verbs)
+        on_cycles = table_in_cycles(rows._node, self._schedule)  # noqa: SLF001  (the nodes of verbs)
         return Stream(selected(AtCycles(on_cycles, self._beats), rows.schema.names))
-
-    def _place(self, time: nw.Expr) -> nw.Expr:
-        """The place of the first cycle at or past a time."""
-        milliseconds = -((-time.dt.timestamp("us")) // MS) - self._schedule.since
-        return (milliseconds * INSTANT).cast(nw.Datetime("us", "UTC"))
 
     def answer(self, rows: Stream) -> Stream:
         """Rows of cycles at the times that the clock showed, with the number of the ``cycle`` among all of the query.

@@ -22,8 +22,9 @@ from gpu_ops.plan.arrivals import on_turns
 from gpu_ops.plan.combinations import Combinable
 from gpu_ops.plan.cycle_chains import Becoming, Chain, IssuedAggregate, Stage, rows_of
 from gpu_ops.plan.cycle_picks import BestRows, CyclePick, LastMilliseconds, LastRows, LatestRows, RandomRows, Size
-from gpu_ops.plan.cycles import AtCycles, Intake, NumberedCycles, became
+from gpu_ops.plan.cycles import AtCycles, Intake, NumberedCycles, became, table_in_cycles
 from gpu_ops.plan.expressions import Expression
+from gpu_ops.plan.joins import Join, named_keys
 from gpu_ops.plan.nodes import Filter, Node, filter_condition, selected
 
 
@@ -83,6 +84,8 @@ def cycles(
         for column in each.schema.names:
             if column.startswith("@"):
                 raise ColumnError(f"No column of {name} begins with @.", column=column, remedy="Rename it.")
+        if each._node.on_spark:  # noqa: SLF001  (the frame of all verbs)
+            raise PlanError("Queries in cycles do not run on Spark yet.", remedy="Give Arrow, pandas or Polars frames.")
     since = 0 if start is None else instant(start, name="start")
     schedule = Schedule(since // MS, 0 if every is None else milliseconds(every, "every"))
     last = None if until is None else instant(until, name="until") // MS
@@ -146,6 +149,42 @@ class CycleStream:
         """Rows for which conditions hold (StreamCruncher: a pre-filter); others make no cycle run."""
         given = (*self._conditions, filter_condition(conditions))
         return CycleStream(self._source, self._schedule, self._until, self._stages, self._takes, given, self._weight)
+
+    def among(self, table: Stream, *, on: Any, absent: bool = False, refresh: Duration = "1h") -> CycleStream:
+        """Rows of which a table has an equal one as they come (StreamCruncher: ``where a in (select a from t)``).
+
+        A query looks at a table at times that are multiples of `refresh`, and keeps what it saw.
+
+        Args:
+            table: Rows that are in the table from their starts to their ends.
+            on: The columns that are equal: a name, several, or a mapping from names here to those of the table.
+            absent: Whether rows pass of which the table has none (``not in``).
+            refresh: How often the query looks at the table; StreamCruncher's is an hour.
+
+        Raises:
+            ColumnError: A column is unknown, or types differ.
+            PlanError: These rows are of a partition.
+
+        Examples:
+            >>> import gpu_ops as g
+            >>> import pyarrow as pa
+            >>> orders = g.events(pa.table({"at": [1, 2, 3], "who": ["a", "b", "b"]}), start="at", unit="s")
+            >>> rows = {"since": [0, 2500], "to": pa.array([None, None], pa.int64()), "who": ["a", "b"]}
+            >>> customers = g.events(pa.table(rows), start="since", end="to", unit="ms", null_end="open")
+            >>> some = g.cycles(orders).among(customers, on="who", refresh="1s").partition().last(5)
+            >>> some.new().collect()["who"].to_pylist()
+            ['a', 'b']
+        """
+        if self._stages:
+            raise PlanError(
+                "Rows of a partition are compared with no table yet.", remedy="Say it before .partition(…)."
+            )
+        source = self._source
+        for condition in self._conditions:
+            source = Filter(source, condition)
+        there = table_in_cycles(table._node, self._schedule, milliseconds(refresh, "refresh"))  # noqa: SLF001
+        kept = Join(source, there, named_keys(on, source, there), "anti" if absent else "semi")
+        return CycleStream(kept, self._schedule, self._until, weight=self._weight)
 
     def partition(self, *columns: str) -> CyclePartitions:
         """A window for each combination of values of some columns, null included; without columns one for all."""

@@ -10,13 +10,13 @@ from typing import ClassVar
 import narwhals as nw
 import pyarrow as pa
 
-from gpu_ops.core.cycles import CYCLE_NUMBER, STATUS, WHENEVER, WINDOW, Schedule
-from gpu_ops.core.time import TICK, TIME_TYPE
+from gpu_ops.core.cycles import CYCLE_NUMBER, INSTANT, MS, STATUS, WHENEVER, WINDOW, Schedule
+from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK, TIME_TYPE
 from gpu_ops.core.turns import ASK, CLOCK, PLACE
 from gpu_ops.errors import ColumnError, PlanError
 from gpu_ops.plan.cycle_picks import CyclePick, Size
 from gpu_ops.plan.joins import Union
-from gpu_ops.plan.lifetimes import Lifetime, PointAtEnd, ToPoint
+from gpu_ops.plan.lifetimes import AlterLifetime, Lifetime, PointAtEnd, ToPoint
 from gpu_ops.plan.nodes import Ends, Node, Project, check_known
 
 BEAT = "@beat"
@@ -338,6 +338,26 @@ def asked_by(window: CycleWindow) -> tuple[Node, ...]:
     # Whatever else the query runs for, rows enter in the same cycles.
     alone = window if window.beats is None else replace(window, beats=None)
     return tuple(became(alone, status) for status in window.pick.asks)
+
+
+def table_in_cycles(rows: Node, schedule: Schedule, refresh: int = 1) -> Node:
+    """Rows of a table, which are there from their starts to their ends by the clock, as rows in cycles.
+
+    Args:
+        rows: The rows.
+        schedule: That of the query.
+        refresh: Milliseconds between two times at which the query looks at the table.
+    """
+
+    def place(time: nw.Expr) -> nw.Expr:
+        """The place of the first cycle that sees what happens at a time."""
+        begin = -((-time.dt.timestamp("us")) // (MS * refresh)) * refresh - schedule.since
+        low, high = MIN_TIME // INSTANT + 1, MAX_TIME // INSTANT
+        bounded = nw.when(begin < low).then(nw.lit(low)).otherwise(begin)
+        ticks = nw.when(bounded >= high).then(nw.lit(MAX_TIME)).otherwise(bounded * INSTANT)
+        return ticks.cast(nw.Datetime("us", "UTC"))
+
+    return Lifetime(rows, AlterLifetime(place(nw.col("start")), None, place(nw.col("end"))))
 
 
 def ticks_of(points: Node) -> Node:

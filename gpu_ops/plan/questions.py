@@ -20,6 +20,7 @@ from gpu_ops.plan.deliveries import Delivered, Deliveries
 from gpu_ops.plan.expressions import bare_column, column_names
 from gpu_ops.plan.lean import lean
 from gpu_ops.plan.nodes import Filter, Node, Project, extended, selected
+from gpu_ops.plan.ordered_aggregates import END, START
 from gpu_ops.plan.per_delivery import PerDelivery, RowKey
 from gpu_ops.plan.rates import AtTimes, EveryPeriod, EveryRows, Kind, OutputRate, Rate
 from gpu_ops.plan.windows import Snapshot, counted_within
@@ -222,7 +223,7 @@ def aggregated_rows(
 
     def column(expression: nw.Expr) -> str:
         bare = bare_column(expression)
-        if bare == "start":
+        if bare == "start" or expression is START or expression is END:
             return PLACE  # what starts first has come first
         refuse_lifetimes(expression)
         if bare is not None:

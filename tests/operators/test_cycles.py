@@ -239,3 +239,92 @@ def test_weights_are_those_of_the_interpreter(
     live = getattr(query(g.events(given.slice(0, 0), start="start"), chain, 0, weight), status)()
     with TemporaryDirectory() as folder:
         assert answered(in_any_cut(live, given, device, random.Random(seed), Path(folder))) == wanted
+
+
+def stream_of(at: Sequence[int], **columns: Any) -> g.Stream:
+    return g.events(pa.table({"at": pa.array(at, pa.int64()), **columns}), start="at", unit="ms")
+
+
+def test_a_coin_takes_about_half_of_the_rows_and_the_seed_decides_which() -> None:
+    rows = stream_of(range(400), v=list(range(400)))
+    taken = {seed: g.cycles(rows).partition().random(3, seed=seed).new().collect()["v"].to_pylist() for seed in (0, 1)}
+    assert all(150 < len(each) < 250 for each in taken.values())
+    assert taken[0] != taken[1]
+    again = g.cycles(rows).partition().random(3, seed=1)
+    assert again.new().collect(device="array")["v"].to_pylist() == taken[1]
+    content = again.not_dead().collect().to_pylist()
+    assert max(sum(row["cycle"] == each["cycle"] for row in content) for each in content) == 3
+    assert len({row["cycle"] for row in content}) > 395  # a refused row makes a cycle run too
+
+
+def test_a_column_says_how_large_the_window_of_a_key_is() -> None:
+    rows = stream_of(range(6), k=list("aabbab"), n=[2, 9, 1, 9, 9, 9])
+    windows = g.cycles(rows).partition("k")
+    assert windows.last("n").dead().collect().select(["cycle", "k"]).to_pylist() == [
+        {"cycle": 3, "k": "b"},
+        {"cycle": 4, "k": "a"},
+        {"cycle": 5, "k": "b"},
+    ]
+    none = g.cycles(rows.with_columns(n=g.col("n") - 9)).partition("k").last("n").new()
+    with pytest.raises(g.ColumnError, match="one row"):
+        none.collect()
+
+
+def test_rows_come_in_while_a_table_has_them() -> None:
+    table = pa.table({"since": [0, 5], "to": [8, None], "k": ["a", "b"]})
+    known = g.events(table, start="since", end="to", unit="ms", null_end="open")
+    coming = g.cycles(stream_of([1, 4, 6, 9, 11], k=list("abbab")))
+
+    def kept(**options: Any) -> list[int]:
+        answer = coming.among(known, on="k", **options).partition().last(9).new().collect()
+        return [at.microsecond // 1000 for at in answer["start"].to_pylist()]
+
+    assert kept(refresh="1ms") == [1, 6, 11]
+    assert kept(refresh="10ms") == [1, 9, 11]  # at 10 the query sees what happened since 0
+    assert kept(refresh="1ms", absent=True) == [4, 9]
+
+
+def test_own_aggregates_are_of_what_a_window_holds() -> None:
+    def width(rows: pa.Table) -> int:
+        values = rows["v"].to_pylist()
+        return max(values) - min(values)
+
+    spread = g.window_function(width, returns=pa.int64(), of="v")
+    windows = g.cycles(stream_of(range(4), v=[3, 8, 4, 4])).partition().last(2)
+    assert windows.agg(spread=spread).new().collect().select(["cycle", "spread"]).to_pylist() == [
+        {"cycle": 0, "spread": 0},
+        {"cycle": 1, "spread": 5},
+        {"cycle": 2, "spread": 4},
+        {"cycle": 3, "spread": 0},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("made", "says"),
+    [
+        (lambda s: g.cycles(s, order="k").partition("k").last(1), "whole numbers"),
+        (lambda s: g.cycles(s).partition("k").last(0), "n is 0"),
+        (lambda s: g.cycles(s, weights=(1, 2)), "weights"),
+        (lambda s: g.cycles(s).partition("k", "k").last(2), "twice"),
+        (lambda s: g.cycles(s).partition("z").last(2), "'z'"),
+        (lambda s: g.cycles(s).partition().last_span("1us"), "milliseconds"),
+        (lambda s: g.cycles(s).partition().last_span("1s", stamp="k"), "own time"),
+        (lambda s: g.cycles(s).partition().highest(2, "z"), "'z'"),
+        (lambda s: g.cycles(s).partition("k").last(2).agg(k=g.count()), "this name"),
+        (lambda s: g.cycles(s).partition("k").last(2).agg(), "aggregates"),
+        (lambda s: g.cycles(s).partition("k").last(2).agg(n=g.count()).agg(m=g.count()), "has aggregates"),
+        (lambda s: g.cycles(s).partition("k").last(2).agg(n=g.count(), entrance="m"), "'m'"),
+        (lambda s: g.cycles(s).partition("k").last(2).became("not dead"), "not dead"),
+        (lambda s: g.cycles(), "takes streams"),
+    ],
+)
+def test_what_makes_no_partition_is_refused(made: Any, says: str) -> None:
+    with pytest.raises(g.GpuOpsError, match=says):
+        made(stream_of([0, 1], k=["a", "b"]))
+
+
+def test_an_event_far_from_the_start_is_refused() -> None:
+    far = stream_of([180 * 366 * 86_400_000])
+    with pytest.raises(g.TimeError, match="120 years"):
+        g.cycles(far).partition().last(2).new().collect()
+    assert g.cycles(far, start="2140-01-01T00:00:00Z").partition().last(2).new().collect().num_rows == 1

@@ -120,6 +120,27 @@ QUERIES: Mapping[str, Callable[[], g.Stream]] = {
         .deliveries("k", s=g.sum("v"), by="k", shown="both")
         .output("last", every="1d")
     ),
+    "in cycles": lambda: (
+        g.cycles(source())
+        .partition("k")
+        .last_span("2d", most=2)
+        .agg(s=g.sum("v"), n=g.count(), pinned=True, difference="n")
+        .became("new")
+        .partition()
+        .highest(3, "s", update="k")
+        .not_dead()
+    ),
+    "weighed": lambda: g.cycles(source(), weights=0.4).partition("k").latest(2).any_status(),
+    "at fixed times": lambda: g.cycles(source(), every="1d").partition("k").last(3, waiting=1).new(),
+    "alerts": lambda: g.alert(
+        {
+            "few": (coming := g.cycles(source())).where(g.col("v") < 9).partition().last_span("2d"),
+            "many": coming.where(g.col("v") >= 9).partition().last(4),
+        },
+        on="k",
+        when=[g.present("few", "many"), g.present("many", absent="few")],
+        columns={"v": ("few", "v"), "t": ("many", "t")},
+    ),
     "stitched": lambda: source().select("k", "v").stitch(),
     "last": lambda: source().by("k").last(3).agg(n=g.count(), most=g.max("v")),
     "batches": lambda: source().by("k").batches(3).changes(),

@@ -204,22 +204,35 @@ class CycleMachine:
         yield StateTable("machine", {"windows": count, "next": place}, rows=1, required=True)
         window = Field(pa.int64(), least=-1, most=MANY)
         size = Field(pa.int64(), least=0, most=1 << 40)
-        yield StateTable("keys", {"window": window, "size": size, "span": size}, rows=keys, required=True)
+        sized = RowRule(
+            "size",
+            "is the size of no window",
+            lambda table: (table["window"].to_numpy() < 0) | (table["size"].to_numpy() > 0),
+        )
+        columns = {"window": window, "size": size, "span": size}
+        yield StateTable("keys", columns, rows=keys, required=True, rules=(sized,))
         open_place = Field(pa.int64(), least=-MAX_TIME, most=MAX_TIME, besides=(m.UNKNOWN,))
         columns = {
             "state": Field(pa.int64(), least=m.WAITS, most=m.INSIDE),
-            "key": Field(pa.int64(), least=0, most=max(keys - 1, 0)),
+            "key": Field(pa.int64(), least=0, most=keys - 1),
             "enter": open_place,
             "due": open_place,
             "value": Field(pa.int64()),
-            "group": Field(pa.int64(), least=0, most=max(groups - 1, 0)),
+            "group": Field(pa.int64(), least=0, most=groups - 1),
         }
         entered = RowRule(
             "enter",
             "is no place of a row that is inside, or of one that waits",
             lambda table: np.equal(table["state"].to_numpy() == m.INSIDE, table["enter"].to_numpy() != m.UNKNOWN),
         )
-        yield StateTable("inside", columns, required=True, rules=(entered,))
+        leaves = RowRule(
+            "due",
+            "is not behind the place at which the row came in",
+            lambda table: (
+                (table["state"].to_numpy() == m.WAITS) | (table["due"].to_numpy() > table["enter"].to_numpy())
+            ),
+        )
+        yield StateTable("inside", columns, required=True, rules=(entered, leaves))
 
     def restore(self, tables: Mapping[str, pa.Table], groups: int) -> None:
         """The state that `tables` gave."""

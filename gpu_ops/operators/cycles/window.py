@@ -30,7 +30,8 @@ from gpu_ops.operators.state.rows import GroupInterner
 from gpu_ops.plan.cycle_picks import BestRows, CyclePick, LastMilliseconds, LastRows, LatestRows, RandomRows, Size
 from gpu_ops.plan.cycles import BEAT, CycleWindow
 
-_ONE = np.zeros(1, np.int64)
+_ONE = np.ones(1, np.int64)
+_NONE = np.zeros(1, np.int64)
 _KEYS, _GROUPS = "key/", "group/"
 
 
@@ -141,7 +142,7 @@ class CycleWindowOperator(OnTicks, nodes=(CycleWindow,)):
     def _coming(self, fresh: Events | None) -> Coming:
         if fresh is None:
             none = np.zeros(0, np.int64)
-            return Coming(none, none, _ONE, _ONE, _ONE, _ONE)
+            return Coming(none, none, _NONE, _NONE, _ONE, _ONE)
         device = self._device
         columns, host = device.columns, device.columns.host
         place, number = host(fresh.start), host(columns.values(fresh.frame, PLACE)[0])
@@ -153,7 +154,7 @@ class CycleWindowOperator(OnTicks, nodes=(CycleWindow,)):
             place, number = place[order], number[order]
             frame = columns.take(frame, columns.array(order))
         pick, key = self._node.pick, self._codes(self._keys, frame)
-        value, group, size, span = _ONE, _ONE, _ONE, _ONE
+        value, group, size, span = _NONE, _NONE, _ONE, _ONE
         match pick:
             case LastMilliseconds():
                 value = self._stamps(frame, pick.stamp)
@@ -165,7 +166,7 @@ class CycleWindowOperator(OnTicks, nodes=(CycleWindow,)):
                 size = self._sizes(frame, pick.n)
             case BestRows():
                 size, value = self._sizes(frame, pick.n), self._ranks(frame, pick)
-                group = self._codes(self._groups, frame) if self._group else _ONE
+                group = self._codes(self._groups, frame) if self._group else _NONE
         self._frames.add(frame)
         return Coming(place, key, value, group, size, span)
 
