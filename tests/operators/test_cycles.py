@@ -287,7 +287,7 @@ def test_rows_come_in_while_a_table_has_them() -> None:
 def test_own_aggregates_are_of_what_a_window_holds() -> None:
     def width(rows: pa.Table) -> int:
         values = rows["v"].to_pylist()
-        return max(values) - min(values)
+        return int(max(values) - min(values))
 
     spread = g.window_function(width, returns=pa.int64(), of="v")
     windows = g.cycles(stream_of(range(4), v=[3, 8, 4, 4])).partition().last(2)
