@@ -16,6 +16,7 @@ from gpu_ops.devices.cpu import alerts as m
 from gpu_ops.operators.events import Events
 from gpu_ops.operators.ledger.waiting import OnTicks, WaitingPoints
 from gpu_ops.operators.operator import Operator, StepInput
+from gpu_ops.operators.row_order import in_order
 from gpu_ops.operators.state.fields import nullable_columns
 from gpu_ops.operators.state.rows import GroupInterner
 from gpu_ops.plan.alerts import Alerts
@@ -72,11 +73,10 @@ class AlertsOperator(OnTicks, nodes=(Alerts,)):
         """What fires before the oldest CTI."""
         cti = min(ctis)
         changes = [self._changes(at, fed, cti) for at, fed in enumerate(given)]
-        place, value, comes, source, row, order = (np.concatenate(each) for each in zip(*changes, strict=True))
+        place, value, comes, source, row = (np.concatenate(each) for each in zip(*changes, strict=True))
         made = []
         if len(place):
-            known = np.flatnonzero(value >= 0)
-            sort = known[np.lexsort((order[known], comes[known], place[known], value[known]))]
+            sort = self._order(place, value, comes)
             self._make_room()
             room = np.zeros((len(sort) * len(self._patterns) + 1, m.FIRST + len(given)), np.int64)
             place, value, comes, source, row = (each[sort] for each in (place, value, comes, source, row))
@@ -90,7 +90,7 @@ class AlertsOperator(OnTicks, nodes=(Alerts,)):
         return StepInput(made), cti
 
     def _changes(self, at: int, fed: StepInput, cti: int) -> tuple[Any, ...]:
-        """(place, value, whether a row comes, source, its number, its order) of each change of a partition."""
+        """(place, value, whether a row comes, source, its number) of each change of a partition, as they come."""
         device, name = self._device, self._node.on[at]
         columns, host = device.columns, device.columns.host
         kept = list(self._schemas[at].names)
@@ -112,21 +112,30 @@ class AlertsOperator(OnTicks, nodes=(Alerts,)):
         )
         parts = []
         if come is not None:
+            order = [host(come.start), host(columns.values(come.frame, PLACE)[0])]
+            if not in_order(order):
+                come = come.take(columns.array(np.lexsort(order[::-1])), device)
             number = np.arange(len(come)) + self._counts[at]
             frame = columns.select(come.frame, kept)
             self._rows[at] = columns.concat([self._rows[at], frame]) if self._counts[at] else frame
             self._counts[at] += len(come)
             value = columns.rename(columns.select(come.frame, [name]), name, _VALUE)
-            order = host(columns.values(come.frame, PLACE)[0])
-            parts.append((host(come.start), self._codes(value), np.ones(len(come), np.int64), number, order))
+            parts.append((host(come.start), self._codes(value), np.ones(len(come), np.int64), number))
         if gone is not None:
             none = np.zeros(len(gone), np.int64)
-            parts.append((host(gone.start), self._codes(gone.frame), none, none, none))
+            parts.append((host(gone.start), self._codes(gone.frame), none, none))
         none = np.zeros(0, np.int64)
-        place, code, comes, number, order = (
-            (np.concatenate(each) for each in zip(*parts, strict=True)) if parts else (none,) * 5
+        place, code, comes, number = (
+            (np.concatenate(each) for each in zip(*parts, strict=True)) if parts else (none,) * 4
         )
-        return place, code, comes, np.full(len(place), at, np.int64), number, order
+        return place, code, comes, np.full(len(place), at, np.int64), number
+
+    def _order(self, place: Any, value: Any, comes: Any) -> Any:
+        """Host int64 order of changes by value and place, rows that leave first; those of null are left out."""
+        columns, known = self._device.columns, np.flatnonzero(value >= 0)
+        codes, times = value[known].astype(np.int32), 2 * place[known] + comes[known]
+        order = self._device.kernels.group_order(columns.array(codes), len(self._values), columns.array(times))
+        return known[columns.host(order)]
 
     def _codes(self, frame: Any) -> Any:
         """int64 number of each value; -1 for null, which equals nothing."""

@@ -24,7 +24,7 @@ from gpu_ops.operators.cycles.machine import Coming, CycleMachine
 from gpu_ops.operators.events import Events
 from gpu_ops.operators.ledger.waiting import OnTicks, WaitingPoints
 from gpu_ops.operators.operator import BatchInput, StepInput
-from gpu_ops.operators.row_order import LEAST, distinct, in_order, ranks_of
+from gpu_ops.operators.row_order import LEAST, distinct, in_order, ranks_of, run_starts
 from gpu_ops.operators.state.fields import nullable_columns
 from gpu_ops.operators.state.rows import GroupInterner
 from gpu_ops.plan.cycle_picks import BestRows, CyclePick, LastMilliseconds, LastRows, LatestRows, RandomRows, Size
@@ -150,7 +150,7 @@ class CycleWindowOperator(OnTicks, nodes=(CycleWindow,)):
         if WINDOW in frame.columns:
             frame = columns.select(frame, [name for name in frame.columns if name != WINDOW])
         if not in_order([place, number]):
-            order = np.lexsort((number, place))
+            order = self._order(place, number)
             place, number = place[order], number[order]
             frame = columns.take(frame, columns.array(order))
         pick, key = self._node.pick, self._codes(self._keys, frame)
@@ -169,6 +169,15 @@ class CycleWindowOperator(OnTicks, nodes=(CycleWindow,)):
                 group = self._codes(self._groups, frame) if self._group else _NONE
         self._frames.add(frame)
         return Coming(place, key, value, group, size, span)
+
+    def _order(self, place: Any, number: Any) -> Any:
+        """Host int64 order of rows by place, then by their numbers."""
+        columns, kernels = self._device.columns, self._device.kernels
+        if not kernels.ascends(columns.array(place)):
+            return np.lexsort((number, place))
+        # Few rows share a place: each place is a group.
+        codes = (np.cumsum(run_starts(place)) - 1).astype(np.int32)
+        return columns.host(kernels.group_order(columns.array(codes), int(codes[-1]) + 1, columns.array(number)))
 
     def _codes(self, interner: GroupInterner, frame: Any) -> Any:
         return self._device.columns.host(interner.codes(frame)).astype(np.int64)
