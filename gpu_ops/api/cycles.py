@@ -13,7 +13,7 @@ from gpu_ops.api.stream import Stream
 from gpu_ops.core.arguments import whole, word
 from gpu_ops.core.cycles import MS, Schedule
 from gpu_ops.core.own_errors import of_methods, own_errors
-from gpu_ops.core.time import Duration, Instant, instant, positive_ticks
+from gpu_ops.core.time import MIN_TIME, Duration, Instant, instant, positive_ticks
 from gpu_ops.core.turns import CLOCK
 from gpu_ops.errors import ColumnError, PlanError
 from gpu_ops.errors import shown as said
@@ -90,7 +90,7 @@ def cycles(
     schedule = Schedule(since // MS, 0 if every is None else milliseconds(every, "every"))
     last = None if until is None else instant(until, name="until") // MS
     nodes = {name: each._node for name, each in called.items()}  # noqa: SLF001  (the frame of all verbs)
-    turns = on_turns(nodes, order=order, since=min(since, 0))
+    turns = on_turns(nodes, order=order, since=MIN_TIME)
     clocks = tuple(nodes.values())
     every_weight = [weights] * len(streams) if isinstance(weights, int | float) else list(weights)
     if len(every_weight) != len(streams) or not all(0 <= each < float("inf") for each in every_weight):

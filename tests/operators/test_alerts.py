@@ -100,7 +100,7 @@ some_patterns = st.lists(st.sampled_from(PATTERNS), min_size=1, max_size=3, uniq
 
 
 @pytest.mark.parametrize("device", ["cpu", "array"])
-@by_default(60)
+@by_default(40)
 @given(events=scripts(), kinds=some_kinds, chosen=some_patterns)
 def test_alerts_are_those_of_the_interpreter(
     device: str, events: list[tuple[int, Row]], kinds: tuple[str, ...], chosen: list[dict[str, bool]]
@@ -110,7 +110,7 @@ def test_alerts_are_those_of_the_interpreter(
 
 
 @pytest.mark.parametrize("device", ["cpu", "array"])
-@by_default(30)
+@by_default(20)
 @given(events=scripts(), kinds=some_kinds, chosen=some_patterns, seed=st.integers(0, 1 << 20))
 def test_no_cut_and_no_restart_changes_an_alert(
     device: str, events: list[tuple[int, Row]], kinds: tuple[str, ...], chosen: list[dict[str, bool]], seed: int

@@ -123,7 +123,7 @@ def answered(answer: pa.Table) -> list[Any]:
 
 
 @pytest.mark.parametrize("name", list(QUERIES))
-@by_default(25)
+@by_default(15)
 @given(events=scripts(), device=st.sampled_from(["cpu", "array"]), seed=st.integers(0, 1 << 20))
 def test_each_cycle_sees_the_content_of_all_partitions(
     name: str, events: list[tuple[int, Row]], device: str, seed: int

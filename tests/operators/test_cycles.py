@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -166,7 +166,7 @@ def answered(answer: pa.Table) -> list[Any]:
 
 
 @pytest.mark.parametrize("device", ["cpu", "array"])
-@by_default(60)
+@by_default(40)
 @given(chain=chains(), events=scripts(), status=st.sampled_from(list(STATUS)))
 def test_chains_are_those_of_the_interpreter(
     device: str, chain: list[Part], events: list[tuple[int, Row]], status: str
@@ -180,7 +180,7 @@ def test_chains_are_those_of_the_interpreter(
 
 
 @pytest.mark.parametrize("device", ["cpu", "array"])
-@by_default(40)
+@by_default(25)
 @given(chain=chains(), events=scripts(), status=st.sampled_from(list(STATUS)), seed=st.integers(0, 1 << 20))
 def test_no_cut_and_no_restart_changes_an_answer(
     device: str, chain: list[Part], events: list[tuple[int, Row]], status: str, seed: int
@@ -194,7 +194,7 @@ def test_no_cut_and_no_restart_changes_an_answer(
     assert answered(found) == expected(chain, events, status)
 
 
-@by_default(40)
+@by_default(25)
 @given(
     chain=chains(),
     events=scripts(),
@@ -215,7 +215,7 @@ def test_fixed_times_are_those_of_the_interpreter(
 
 
 @pytest.mark.parametrize("device", ["cpu", "array"])
-@by_default(40)
+@by_default(20)
 @given(
     chain=chains(),
     events=scripts(),
@@ -328,3 +328,72 @@ def test_an_event_far_from_the_start_is_refused() -> None:
     with pytest.raises(g.TimeError, match="120 years"):
         g.cycles(far).partition().last(2).new().collect()
     assert g.cycles(far, start="2140-01-01T00:00:00Z").partition().last(2).new().collect().num_rows == 1
+
+
+def in_batches(query: g.Stream, rows: pa.Table, size: int) -> tuple[list[Any], int]:
+    """What a running query gives, and how many rows it keeps at most."""
+    live, found, most = query.start(device="cpu"), list[pa.Table](), 0
+    for at in range(0, rows.num_rows, size):
+        live.push(rows.slice(at, size))
+        live.advance(rows["start"][min(at + size, rows.num_rows - 1)].as_py())
+        found.append(live.results())
+        most = max(most, live.status().alive)
+    live.close()
+    return sorted(map(repr, pa.concat_tables([*found, live.results()]).to_pylist())), most
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda s: g.cycles(s).partition("k").last_span("9ms").agg(n=g.count(), total=g.sum("v")).new(),
+        lambda s: g.cycles(s).partition("t").last_span("9ms", most=2).not_dead(),
+        lambda s: (
+            g.cycles(s).partition("k").last_span("9ms").agg(n=g.count()).became("new").partition("k").latest(1).dead()
+        ),
+        lambda s: g.cycles(s).partition("d").highest(5, "v", update="k").new(),
+        lambda s: g.cycles(s, weights=0.3).partition("t").last_span("9ms").dead(),
+    ],
+)
+def test_keys_that_have_gone_are_forgotten(made: Callable[[g.Stream], g.Stream]) -> None:
+    count = 15_000
+    chance = random.Random(1)
+    keys = [at // 3 - chance.randrange(3) for at in range(count)]
+    rows = pa.table(
+        {
+            "start": pa.array([at * MS for at in range(count)], pa.timestamp("us", "UTC")),
+            "k": keys,
+            "t": [str(key) for key in keys],
+            "d": [at // 9999 for at in range(count)],
+            "v": [chance.randrange(1000) + at // 10 for at in range(count)],
+        }
+    )
+    wanted = sorted(map(repr, made(g.events(rows, start="start")).collect().to_pylist()))
+    found, most = in_batches(made(g.events(rows.slice(0, 0), start="start")), rows, 700)
+    assert found == wanted
+    assert most < 12_500
+
+
+def test_texts_and_decimals_have_an_order_that_no_cut_changes() -> None:
+    rows = pa.table(
+        {
+            "start": pa.array([at * MS for at in range(7)], pa.timestamp("us", "UTC")),
+            "k": ["d", "b", None, "e", "a", "c", "e"],
+            "v": pa.array([4, 2, None, 5, 1, 3, 5], pa.decimal128(9, 2)),
+            "x": [4.0, 2.0, float("nan"), 5.0, 1.0, 3.0, 5.0],
+        }
+    )
+    for column in ("k", "v", "x"):
+        for verb, in_the_end in (("highest", [3, 6]), ("lowest", [1, 4])):
+
+            def made(stream: g.Stream, verb: str = verb, column: str = column) -> g.Stream:
+                numbered = stream.with_columns(at=(g.col("start").dt.timestamp("us") // MS))
+                query: g.Stream = getattr(g.cycles(numbered).partition(), verb)(2, column).not_dead()
+                return query
+
+            answer = made(g.events(rows, start="start")).collect()
+            last = [row["at"] for row in answer.to_pylist() if row["cycle"] == 6]
+            assert sorted(last) == in_the_end
+            for size in (1, 3):
+                found, _ = in_batches(made(g.events(rows.slice(0, 0), start="start")), rows, size)
+                assert found == sorted(map(repr, answer.to_pylist()))
