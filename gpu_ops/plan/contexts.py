@@ -298,10 +298,11 @@ _ROWS = (INSTANCE, ROW, ORDER)
 
 @dataclass(frozen=True, eq=False)
 class LeavesInTime(_OverInstances):
-    """Rows in windows, of which none leaves at the tick that ends its instance unless its leave fell due before.
+    """Rows in windows, of which none leaves at the tick that ends its instance unless one of them fell due before.
 
     At one tick the clock does what fell due first; and what ends an instance before what its windows do then
-    (Esper: an advance runs callbacks in order of due time, then of creation).
+    (Esper: an advance runs callbacks in order of due time, then of creation). A window's rows that are due by the clock
+    leave together, when the first of them falls due.
 
     Attributes:
         rows: Rows with the number of an instance and ``@due``.
@@ -351,21 +352,30 @@ class InstanceContent(OfInstances):
 
 @dataclass(frozen=True, eq=False)
 class EndOutput(OfInstances):
-    """Rows held back until their instance ends, where they are output (Esper: output when terminated).
+    """Rows held back until so many have come in their instance, or until it ends, where they are output.
 
-    Where an instance has no rows to show, there is an empty delivery. Rows of the content pass.
+    Where an instance ends that has no rows to show, there is an empty delivery. Rows of the content pass (Esper: output
+    every so many events, output when terminated).
 
     Attributes:
         by: Columns of whose values each combination has last rows.
         last: Whether the last new row and the last old row are output; else all.
         first_old: Whether with `last` it is the first old row.
         shows: Which kinds of rows are output.
+        every: They are output where so many new rows have come since the last output, or so many old ones; 0 for never.
+        inserts: Whether new rows alone are counted for that.
+        at_ends: Whether they are output where the instance ends; if not, what is held back then is gone.
+        least: Where so many new rows are held back there, or more; if not, nothing is delivered.
     """
 
     by: tuple[str, ...] = ()
     last: bool = False
     first_old: bool = False
     shows: tuple[int, ...] = (NEW,)
+    every: int = 0
+    inserts: bool = False
+    at_ends: bool = True
+    least: int = 0
 
     def needs(self, wanted: Sequence[str]) -> Sequence[tuple[str, ...]]:
         rows, instances = super().needs((*wanted, *self.by))
@@ -374,7 +384,10 @@ class EndOutput(OfInstances):
     def describe(self) -> str:
         by = f" of each {', '.join(self.by)}" if self.by else ""
         shown = " and ".join(word for kind, word in ((NEW, "new"), (OLD, "old")) if kind in self.shows)
-        return f"EndOutput of {'the last' if self.last else 'all'} {shown} rows{by}"
+        every = f", every {self.every}{' new' * self.inserts} rows" if self.every else ""
+        least = f" of {self.least} or more" if self.least else ""
+        ends = f", at ends{least}" if self.at_ends else ""
+        return f"EndOutput of {'the last' if self.last else 'all'} {shown} rows{by}{every}{ends}"
 
 
 @dataclass(frozen=True, eq=False)

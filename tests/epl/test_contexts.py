@@ -98,18 +98,19 @@ def test_one_at_a_time_by_the_clock() -> None:
 @pytest.mark.parametrize(
     ("statement", "wanted"),
     [
-        ("select irstream v from Click#time(9 sec)", [(None, [{"v": 1}])]),
-        ("select irstream sum(v) as s from Click#time(9 sec)", [([{"s": 2}], [{"s": 3}])]),
-        ("select v from Click#time(9 sec) output snapshot when terminated", [([{"v": 2}], None)]),
-        ("select sum(v) as s from Click#time(9 sec) output snapshot when terminated", [([{"s": 2}], None)]),
-        ("select rstream v from Click#time(9 sec) output all when terminated", [([{"v": 1}], None)]),
+        ("select irstream v from Click#time(9 sec)", [(None, [{"v": 1}, {"v": 2}])]),
+        ("select irstream sum(v) as s from Click#time(9 sec)", [([{"s": None}], [{"s": 3}])]),
+        ("select v from Click#time(9 sec) output snapshot when terminated", [(None, None)]),
+        ("select sum(v) as s from Click#time(9 sec) output snapshot when terminated", [([{"s": None}], None)]),
+        ("select rstream v from Click#time(9 sec) output all when terminated", [([{"v": 1}, {"v": 2}], None)]),
         ("select rstream v from Click#time(10 sec)", []),
+        ("select sum(v) as s from Click#time(10 sec) output snapshot when terminated", [([{"s": 3}], None)]),
     ],
 )
 def test_one_move_of_the_clock_does_what_fell_due_first(device: str, statement: str, wanted: list[Any]) -> None:
-    """The second click would leave after the instance's end, and one that is due with it comes behind it.
+    """A window takes out all that is due by the clock when its first row falls due: at 9 s, or behind the end.
 
-    0 s       3 s            9 s        10 s   12 s   20 s: the clock has jumped from 8 s
+    0 s       3 s            9 s        10 s   12 s       20 s: the clock jumps here from 8 s
     login     click v=2      v=1 due    end    v=2 due
     click v=1
     """
@@ -178,6 +179,27 @@ def test_the_content_is_the_last_event_of_each_instance() -> None:
     assert rows_of(runtime.rows("s")) == [{"n": 1, "v": 3, "s": 3}]
     _click(runtime, "x", 4)
     assert rows_of(runtime.rows("s")) == [{"n": 1, "v": 4, "s": 7}, {"n": 2, "v": 4, "s": 4}]
+
+
+@pytest.mark.parametrize("device", ["cpu", "array"])
+def test_rows_of_an_instance_are_output_together(device: str) -> None:
+    """Two at a time of each session, and what is left where it ends, if there is any.
+
+    a: login 1 2 3 logout       b: login 2 3 logout      clicks are of all sessions
+    """
+    runtime = _runtime(
+        _SESSIONS
+        + "context Session select context.l.n as n, v from Click "
+        + "output when count_insert > 1 and when terminated and count_insert > 0",
+        device,
+    )
+    runtime.send("Login", {"user": "a", "n": 1})
+    assert _click(runtime, "x", 1) == []
+    runtime.send("Login", {"user": "b", "n": 2})
+    made = runtime.send("Click", [{"user": "x", "v": v} for v in (2, 3)])
+    assert _new(made) == [[{"n": 1, "v": 1}, {"n": 1, "v": 2}], [{"n": 2, "v": 2}, {"n": 2, "v": 3}]]
+    assert _new(runtime.send("Logout", {"user": "a"})) == [[{"n": 1, "v": 3}]]
+    assert not runtime.send("Logout", {"user": "b"})
 
 
 def test_a_crontab_in_a_time_zone() -> None:
@@ -306,7 +328,7 @@ def test_over_data_at_rest() -> None:
             _SESSIONS + "context Session select v from Click#time_batch(context.l.n sec)",
             "a property of a context",
         ),
-        (_SESSIONS + "context Session select v from Click output every 2 events", "output rates within contexts"),
+        (_SESSIONS + "context Session select v from Click output every 2 sec", "output rates within contexts"),
         (_SESSIONS + "context Session create variable int x", "variables of contexts"),
     ],
 )

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from gpu_ops import epl
 from gpu_ops.errors import TextError
 from gpu_ops.operators.runtime import released
-from tests.support.epl_context_scripts import in_contexts
+from tests.support.epl_context_scripts import in_contexts, over_jumps
 from tests.support.epl_interpreter import Interpreter
 from tests.support.epl_on_runtime import RuntimeEngine, rows_of
 from tests.support.epl_recorded import same
@@ -43,6 +43,18 @@ def test_a_runtime_delivers_what_the_interpreter_delivers(device: str, scenario:
     assert same_traces(found, wanted, scenario)
     if "batch" not in scenario.text and " output " not in scenario.text:
         assert same(engine.rows(NAME), interpreter.rows(NAME), in_any_order=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("device", ["cpu", "array"])
+@given(over_jumps())
+@by_default(100, derandomize=True)
+def test_one_move_of_the_clock_does_what_fell_due_first(device: str, scenario: Scenario) -> None:
+    try:
+        found = played(scenario, RuntimeEngine(SCHEMA, device=device))
+    except TextError:
+        return
+    assert same_traces(found, played(scenario, Interpreter(SCHEMA)), scenario)
 
 
 @pytest.mark.slow

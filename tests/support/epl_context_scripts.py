@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from tests.support.epl_scripts import NAME, Advance, Scenario, Step, scripts, statements
+from tests.support.epl_scripts import NAME, Advance, Scenario, Send, Step, scripts, statements
 
 _OF_KEYS = (
     "partition by k from A",
@@ -57,7 +57,15 @@ CONTEXTS: st.SearchStrategy[str] = _PLAIN | st.tuples(_OUTER, st.sampled_from(_W
 )
 """What stands behind `create context C`."""
 
-_OUTPUTS = ("", "", "", " output snapshot when terminated", " output last when terminated", " output when terminated")
+_OUTPUTS = (
+    *("",) * 5,
+    " output snapshot when terminated",
+    " output last when terminated",
+    " output when terminated",
+    " output every 2 events",
+    " output last every 3 events and when terminated",
+    " output when count_insert > 1 and when terminated and count_insert > 0",
+)
 
 
 @st.composite
@@ -83,9 +91,63 @@ def in_contexts(draw: st.DrawFn) -> Scenario:
         f"from A{rest}{draw(st.sampled_from(_OUTPUTS))}"
     )
     steps = draw(scripts(20))
-    # When a batch falls due, rows that enter with it do not say.
-    return Scenario(text, tuple(map(_walking, steps)) if "batch" in text else steps, in_any_order=True)
+    # When a batch falls due, rows that enter with it do not say; groups fall due each by itself; in several windows
+    # together a timer goes on without its row; and crontabs of the interpreter keep the milliseconds of the clock.
+    walks = "batch" in text or "groupwin" in text or "(*" in context or rest.count("#") > 1
+    return Scenario(text, tuple(map(_walking, steps)) if walks else steps, in_any_order=True)
 
 
 def _walking(step: Step) -> Step:
     return Advance(step.now, walks=True) if isinstance(step, Advance) else step
+
+
+_TIMED_CONTEXTS = (
+    "initiated by B as l terminated after 1 sec",
+    "initiated by B as l terminated by A(k = l.k, v = 0)",
+    "start B as l end after 1 sec",
+    "start after 500 msec end after 1 sec",
+    "initiated after 1 sec terminated after 1500 msec",
+    "partition by k from A terminated after 1 sec",
+    "initiated by distinct(k) B as l terminated after 1500 msec",
+    "context O initiated by B as l terminated after 1 sec, context I partition by k from A",
+    "context O start B as l end after 2 sec, context I initiated by A(v = 1) as a terminated after 700 msec",
+)
+_TIMED_WINDOWS = ("", "#length(2)", "#timetolive(ts)", "#time_accum(700 msec)")
+_SPANS = (400, 900, 1000, 1500)
+_TIMED_QUERIES = (
+    *(("irstream v", ""), ("rstream v", ""), ("v, sum(v) as s", ""), ("irstream sum(v) as s", "")),
+    *(("irstream k, count(*) as c", "group by k"), ("irstream k, v, sum(v) as s", "group by k")),
+)
+_RATES = (
+    " output every 2 events",
+    " output last every 2 events and when terminated",
+    " output every 3 events and when terminated",
+    " output when count_insert > 1 and when terminated and count_insert > 0",
+    " output when terminated and count_insert >= 2",
+)
+
+
+@st.composite
+def over_jumps(draw: st.DrawFn) -> Scenario:
+    """A statement over windows of time in instances that the clock ends: it jumps over what falls due."""
+    select, groups = draw(st.sampled_from(_TIMED_QUERIES))
+    window = draw(st.sampled_from(_TIMED_WINDOWS) | st.sampled_from(_SPANS).map(lambda span: f"#time({span} msec)"))
+    is_plain = not groups and "irstream sum" not in select
+    output = draw(st.sampled_from([*_OUTPUTS[:8], *(_RATES if is_plain else ())]))
+    steps, now = list[Step](), 0
+    for letter in draw(st.lists(st.sampled_from("AAABBT"), min_size=8, max_size=24)):
+        if letter == "T":
+            now += draw(st.sampled_from([100, 400, 600, 900, 1500, 3000]))
+            steps.append(Advance(now))
+        elif letter == "B":
+            steps.append(Send("B", {"k": draw(st.sampled_from("ab")), "w": 1}))
+        else:
+            key, v = draw(st.sampled_from("ab")), draw(st.integers(0, 2))
+            stamp = now + draw(st.sampled_from([-500, 0, 300, 900]))
+            steps.append(Send("A", {"k": key, "v": v, "x": 1.0, "ts": stamp}))
+    return Scenario(
+        f"create context C {draw(st.sampled_from(_TIMED_CONTEXTS))}; "
+        f"@name('{NAME}') context C select {select} from A{window} {groups}{output}",
+        tuple(steps),
+        in_any_order=True,
+    )

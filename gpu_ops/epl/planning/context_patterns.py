@@ -18,6 +18,7 @@ from gpu_ops.epl.planning.planned import Ledger
 from gpu_ops.epl.planning.subqueries import Subqueries
 from gpu_ops.epl.planning.variables import VariableColumns
 from gpu_ops.plan.nodes import Node, Project
+from gpu_ops.texts import expressions as e
 from gpu_ops.texts.placed_error import unsupported
 
 
@@ -31,6 +32,26 @@ def single_event(source: p.EventFilter | q.PatternSource) -> tuple[p.EventFilter
     if isinstance(term, p.PatternEvents) and not term.annotations and not source.annotations:
         return term.events, term.tag
     return None
+
+
+def by_clock(condition: s.Condition | None) -> s.Condition | None:
+    """A condition; of a pattern that waits for the clock alone, `after` or the crontab that says the same."""
+    if not isinstance(condition, s.ContextCondition) or not isinstance(condition.source, q.PatternSource):
+        return condition
+    term, annotated = condition.source.pattern, condition.source.annotations or condition.annotations
+    if isinstance(term, p.PatternEvery) and term.distinct is None:
+        term = term.pattern
+    if not isinstance(term, p.PatternObserver) or annotated or condition.alias or term.namespace.lower() != "timer":
+        return condition
+    known = not any(isinstance(part, e.Name | e.Member) for part in parts(term.arguments))
+    match term.name.lower(), term.arguments:
+        case "interval", (e.Period() as span,) if known:
+            return span
+        case "interval", (e.Expression() as seconds,) if known:
+            return e.Period(((seconds, "second"),), place=term.place)
+        case "at", fields:
+            return q.Crontab(fields, place=term.place)
+    return condition
 
 
 def is_inclusive(condition: s.ContextCondition) -> bool:

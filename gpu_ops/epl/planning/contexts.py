@@ -15,7 +15,7 @@ from gpu_ops.epl import queries as q
 from gpu_ops.epl import statements as s
 from gpu_ops.epl.patterns import EventFilter
 from gpu_ops.epl.planning.arguments import clock_span
-from gpu_ops.epl.planning.context_patterns import is_inclusive, matches_of, single_event, with_tags
+from gpu_ops.epl.planning.context_patterns import by_clock, is_inclusive, matches_of, single_event, with_tags
 from gpu_ops.epl.planning.events import event_of
 from gpu_ops.epl.planning.joins import conjuncts
 from gpu_ops.epl.planning.known_contexts import ContextLevel, Entering, KnownContext, Path
@@ -94,7 +94,10 @@ class _LevelPlanner:
                 self._category(self._kind)
             case s.StartEndContext(start, end):
                 self._options["keys"] = self._number
-                self._started(start, ())
+                begins = by_clock(start)
+                # A crontab starts an instance at once in whose time the context begins; a pattern does not.
+                from_pattern = isinstance(begins, q.Crontab) and begins is not start
+                self._started(start if from_pattern and isinstance(by_clock(end), q.Crontab) else begins or start, ())
                 self._ended(end)
             case s.OverlappingContext():
                 self._overlapping(self._kind)
@@ -398,6 +401,7 @@ class _LevelPlanner:
 
     def _ended(self, condition: s.Condition | None) -> None:
         """What ends one."""
+        condition = by_clock(condition)
         if condition is None:
             return
         if not isinstance(condition, s.ContextCondition):

@@ -10,6 +10,7 @@ import narwhals as nw
 from gpu_ops.core.turns import ASK, CLOCK, DUE, INSTANCE, NEW
 from gpu_ops.epl import queries as q
 from gpu_ops.epl import statements as s
+from gpu_ops.epl.planning.arguments import whole_number
 from gpu_ops.epl.planning.known_contexts import ContextNames, KnownContext
 from gpu_ops.epl.planning.looking_in_joins import LookingInJoin
 from gpu_ops.epl.planning.planned import Ledger
@@ -20,6 +21,7 @@ from gpu_ops.plan.joins import Union, cast_to
 from gpu_ops.plan.lookups import Looked, Lookup
 from gpu_ops.plan.nodes import Filter, Node, Project
 from gpu_ops.plan.rates import Kind
+from gpu_ops.texts import expressions as e
 from gpu_ops.texts.binding.scope import unknown
 from gpu_ops.texts.placed_error import failure_at, unsupported
 
@@ -64,15 +66,19 @@ class InstancePlan:
                 said = f"The context {level.called!r} is of the events {', '.join(level.entering)}"
                 hint = "Read one of them, or name this type in the context too."
                 raise failure_at(query.stream, f"{said}, and the statement reads none of them.", hint)
+        selection = "" if output is None else output.selection
         for what, there in (
             ("unidirectional joins within contexts", any(each.unidirectional for each in query.streams)),
-            ("output rates within contexts", output is not None and (output.rate or output.after)),
+            ("output after … within contexts", output is not None and output.after),
+            ("output rates within contexts", output is not None and output.rate is not None and not self.every),
+            (f"output {selection} at rates within contexts", self.every and selection in {"first", "snapshot"}),
+            ("'having' beside output rates within contexts", self.every and query.having is not None),
             ("output first when terminated", output is not None and output.selection == "first"),
         ):
             if there:
                 raise unsupported(query if output is None else output, what)
         if output is not None and output.terminated is not None:
-            if output.terminated.condition is not None:
+            if output.terminated.condition is not None and (not self._least or output.selection == "snapshot"):
                 raise unsupported(output.terminated, "conditions of output when terminated")
             if output.terminated.assignments:
                 raise unsupported(output.terminated, "output … then set")
@@ -88,6 +94,23 @@ class InstancePlan:
             raise unsupported(query.joins[0], "outer joins of three streams within contexts")
 
     @property
+    def every(self) -> int:
+        """After how many rows of an instance these are output; 0 where that is not what a rate says."""
+        match None if self._query.output is None or self._names.context is None else self._query.output.rate:
+            case q.EventCount(count=count):
+                return whole_number(count, "A number of events")
+            case q.OutputWhen(condition=condition, assignments=()):
+                return _least(condition)
+        return 0
+
+    @property
+    def _least(self) -> int:
+        """How many new rows are held back where there is output at an end; 0 for any number."""
+        output = self._query.output
+        terminated = None if output is None else output.terminated
+        return 0 if terminated is None or terminated.condition is None else _least(terminated.condition)
+
+    @property
     def at_ends(self) -> str:
         """Which rows are output where an instance ends: ``"snapshot"``, ``"all"`` or ``"last"``; nothing for none."""
         output = self._query.output
@@ -95,8 +118,14 @@ class InstancePlan:
             return ""
         return output.selection or "all"
 
-    def delivers(self, kind: Kind, *, content: bool) -> tuple[bool, bool, Node]:
-        """What deliveries give: (new rows, the content where it is asked for, what they take for ticks)."""
+    def delivers(self, kind: Kind, *, content: bool, is_kept: bool) -> tuple[bool, bool, Node]:
+        """What deliveries give: (new rows, the content where it is asked for, what they take for ticks).
+
+        Args:
+            kind: The kind of query.
+            content: Whether content may be asked for.
+            is_kept: Whether there is any: without a window rows are none, but groups are.
+        """
         ticks = self._ledger.ticks
         context = self._names.context
         if context is None:
@@ -105,15 +134,19 @@ class InstancePlan:
             return self.at_ends not in {"snapshot", "last"}, False, ticks
         if self.at_ends != "snapshot":
             return True, content, ticks
+        if not is_kept:
+            return False, False, ticks
         ends = Filter(InstanceAsks(context.leaf, ticks, at_ends=True, at_asks=False), nw.lit(value=True))
         asks = Project(ends, (nw.col(CLOCK), nw.lit(value=True).alias(ASK)), keep=False)
         return False, True, Union((ticks, asks))
 
-    def in_time(self, windows: StreamWindows) -> StreamWindows:
+    def in_time(self, windows: StreamWindows, views: Sequence[q.View]) -> StreamWindows:
         """Windows from which no row leaves at the tick that ends its instance unless that fell due before.
 
-        What enters in batches says not when that fell due.
+        What enters in batches says not when that fell due, and groups fall due each by itself.
         """
+        if views[0].name.lower() in {"groupwin", "groupby"}:
+            return windows
         context, rows = self._names.context, windows.memberships
         until = (
             ()
@@ -171,14 +204,16 @@ class InstancePlan:
 
     def ended(self, node: Node, kind: Kind, groups: Sequence[str], shows: Sequence[int]) -> Node:
         """What is output where instances end, of all that would have been delivered until then."""
-        context = self._names.context
-        if context is None or self.at_ends not in {"all", "last"}:
+        context, output = self._names.context, self._query.output
+        if context is None or output is None or (self.at_ends not in {"all", "last"} and not self.every):
             return node
+        if (self.every or self._least) and kind not in {"un-aggregated", "row per event"}:
+            raise unsupported(output, f"output rates and conditions of {kind} within contexts")
         if kind == "row for all" and self.at_ends == "last":
             if len(shows) > 1 or shows[0] != NEW:
                 raise unsupported(self._query, "old rows of output last when terminated")
             return node
-        last = self.at_ends == "last" or kind == "row per group"
+        last = output.selection == "last" or (output.selection == "all" and kind == "row per group")
         if kind == "row for all":
             raise unsupported(self._query, "output all when terminated of one row for all")
         if last and kind == "row per group" and self._query.having is not None:
@@ -186,4 +221,27 @@ class InstancePlan:
         by = tuple(groups) if kind in {"row per group", "aggregated and grouped"} else ()
         late = tuple(name for name in self._names.columns if name in context.ending)
         first_old = kind == "row per group"
-        return EndOutput(node, context.leaf, late, by=by, last=last, first_old=first_old, shows=tuple(shows))
+        return EndOutput(
+            node,
+            context.leaf,
+            late,
+            by=by,
+            last=last,
+            first_old=first_old,
+            shows=tuple(shows),
+            every=self.every,
+            inserts=isinstance(output.rate, q.OutputWhen),
+            at_ends=output.terminated is not None,
+            least=self._least,
+        )
+
+
+def _least(condition: e.Expression) -> int:
+    """How many new rows a condition asks for, if it does that alone: `count_insert > 1` asks for 2; else 0."""
+    match condition:
+        case e.Operation(
+            operator=(">" | ">=") as operator, left=e.Name(name="count_insert"), right=e.Constant(value=count)
+        ):
+            if isinstance(count, int) and not isinstance(count, bool):
+                return max(count + (operator == ">"), 0)
+    return 0

@@ -239,10 +239,11 @@ class _QueryPlanner:
         if asked:
             has_clock, gives_old = self._subqueries.has_clock, self._selector != "istream"
             refuse_subqueries(query, windows, kind, has_clock=has_clock, gives_old=gives_old, limited=limited)
-        is_iterable = self._ledger.asks and (windowed or by_group) and not momentary
+        is_kept = windowed or by_group
+        is_iterable = self._ledger.asks and is_kept and not momentary
         rows = windows.memberships if looking is None else looking.rows(windows.memberships)
         rows = extended(_where(rows, where), read)
-        gives_new, gives_content, ticks = self._instances.delivers(kind, content=is_iterable)
+        gives_new, gives_content, ticks = self._instances.delivers(kind, content=is_iterable, is_kept=is_kept)
         waiting = None
         if windows.in_batches and looking is not None:
             waiting = extended(_where(looking.waiting(windows.content), where), read)
@@ -253,7 +254,7 @@ class _QueryPlanner:
             tuple(levels) if by_group else ((),),
             made,
             new=gives_new,
-            old=gives_new and self._gives_old(limited=limited),
+            old=gives_new and self._gives_old(limited=limited or self._instances.every > 0),
             content=gives_content,
             marks=limited,
             snapshot=output.rate if (snapshot or touched) and output is not None else None,
@@ -453,7 +454,7 @@ class _QueryPlanner:
             within = self._context.key
             views, retain = term.views, term.retain
             made = windowed(node, ledger.ticks, views, retain, events, deployed=ledger.clock, within=within)
-            return self._instances.in_time(made)
+            return self._instances.in_time(made, views)
         if self._query.where is not None and _waits(self._query.where) and not self._query.joins:
             node = self._filtered(node, self._query.where, stream, "'where'")
         return self._forever(node)

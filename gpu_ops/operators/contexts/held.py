@@ -36,6 +36,18 @@ class RowsOfInstances:
         if len(rows):
             self._rows.hold(rows)
 
+    def whole(self) -> Events | None:
+        """All rows; None if there are none."""
+        found = self._rows.before(MAX_TIME, [])
+        if found is not None:
+            self._rows.hold(found)
+        return found
+
+    def replace(self, rows: Events) -> None:
+        """Hold these rows alone."""
+        self._rows.before(MAX_TIME, [])
+        self.add(rows)
+
     def taken(self, ids: Any) -> Events | None:
         """The rows of some instances, which are no longer held."""
         whole = self._rows.before(MAX_TIME, [])

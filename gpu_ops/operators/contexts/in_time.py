@@ -13,6 +13,7 @@ from gpu_ops.devices import Device
 from gpu_ops.operators.contexts.within import WithInstances
 from gpu_ops.operators.events import Events
 from gpu_ops.operators.operator import StepInput
+from gpu_ops.operators.row_order import run_starts, stable_order
 from gpu_ops.plan.contexts import LeavesInTime
 from gpu_ops.plan.window_kinds import UNKNOWN
 
@@ -35,11 +36,39 @@ class LeavesInTimeOperator(WithInstances, nodes=(LeavesInTime,)):
     def step(self, given: Sequence[StepInput], ctis: Sequence[int]) -> tuple[StepInput, int]:
         """The rows, of which some never leave."""
         self._alive.take(self._waiting[self.side].before(ctis[self.side], given[self.side].events))
-        rows, end = given[0], self._ends()
-        events = [self._lasting(each, end) for each in rows.events]
-        closed = [each.take(self._device.kernels.keep(~self._is_late(each, end)), self._device) for each in rows.closed]
+        rows = given[0]
+        late = self._late([*rows.events, *rows.closed])
+        events = [self._lasting(each, late) for each in rows.events]
+        closed = [
+            each.take(self._device.kernels.keep(~self._leaves_late(each, late)), self._device) for each in rows.closed
+        ]
         self.ended += self._alive.forget()
         return StepInput(events, rows.opened, [each for each in closed if len(each)]), min(ctis)
+
+    def _late(self, pieces: Sequence[Events]) -> Any:
+        """bool: of which instances no row leaves where they end: the first that would falls due after that."""
+        columns, take, alive = self._device.columns, self._device.kernels.take, self._alive
+        found = []
+        for rows in pieces:
+            at, leaves = self._at_end(rows)
+            due, valid = columns.values(rows.frame, DUE)
+            some = self._device.kernels.keep(leaves if valid is None else leaves & valid)
+            found.append((take(at, some), take(due, some)))
+        oldest = np.full_like(alive.end, UNKNOWN)
+        if found:
+            at, due = (np.concatenate(each) for each in zip(*found, strict=True))
+            order = stable_order([at, due], due, self._device)
+            at, due = take(at, order), take(due, order)
+            first = self._device.kernels.keep(run_starts(at))
+            oldest[take(at, first)] = take(due, first)
+        return oldest >= self._ends()
+
+    def _at_end(self, rows: Events) -> tuple[Any, Any]:
+        """(int64 index of each row's instance, whether it leaves where that ends)."""
+        at, there = self._alive.found(self._device.columns.values(rows.frame, INSTANCE)[0])
+        if not len(self._alive):
+            return at, there
+        return at, there & (self._device.kernels.take(self._alive.end, at) == rows.ends)
 
     def _ends(self) -> Any:
         """int64: when the clock ended each instance; `UNKNOWN` where it has not."""
@@ -50,17 +79,12 @@ class LeavesInTimeOperator(WithInstances, nodes=(LeavesInTime,)):
             made = np.minimum(made, due if valid is None else np.where(valid, due, UNKNOWN))
         return made
 
-    def _is_late(self, rows: Events, end: Any) -> Any:
-        """bool: which rows leave where their instance ends, and not before that by the clock."""
-        columns, take = self._device.columns, self._device.kernels.take
-        at, there = self._alive.found(columns.values(rows.frame, INSTANCE)[0])
-        if not len(self._alive):
-            return there
-        due, valid = columns.values(rows.frame, DUE)
-        known = there if valid is None else there & valid
-        return known & (take(self._alive.end, at) == rows.ends) & (due >= take(end, at))
+    def _leaves_late(self, rows: Events, late: Any) -> Any:
+        """bool: which rows do not leave, as their instance ended before."""
+        at, leaves = self._at_end(rows)
+        return leaves & self._device.kernels.take(late, at) if len(late) else leaves
 
-    def _lasting(self, rows: Events, end: Any) -> Events:
+    def _lasting(self, rows: Events, late: Any) -> Events:
         """Rows of which those that are late never leave."""
-        late = self._is_late(rows, end)
-        return Events(rows.start, np.where(late, MAX_TIME, rows.ends), rows.frame) if bool(late.any()) else rows
+        stays = self._leaves_late(rows, late)
+        return Events(rows.start, np.where(stays, MAX_TIME, rows.ends), rows.frame) if bool(stays.any()) else rows

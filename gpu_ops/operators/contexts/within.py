@@ -10,11 +10,10 @@ import pyarrow as pa
 
 from gpu_ops.core.state_tables import Field, StateTable, Tables, counter
 from gpu_ops.core.time import MAX_TIME, TICK, TIME_TYPE
-from gpu_ops.core.turns import ASK, CLOCK, EMPTY, ENDED, HELD, INSTANCE, LEVEL, NEW, OLD, ORDER, PLACE, ROW, STEP
+from gpu_ops.core.turns import ASK, CLOCK, EMPTY, ENDED, HELD, INSTANCE, LEVEL, NEW, ORDER, PLACE, ROW, STEP
 from gpu_ops.devices import Device
 from gpu_ops.errors import PlanError
 from gpu_ops.operators.contexts.alive import AliveInstances
-from gpu_ops.operators.contexts.held import RowsOfInstances
 from gpu_ops.operators.deliveries.rows import (
     kinds_of,
     numbered,
@@ -28,10 +27,10 @@ from gpu_ops.operators.joins import joins
 from gpu_ops.operators.ledger.clocks import Clocks
 from gpu_ops.operators.ledger.waiting import OnTicks, WaitingPoints
 from gpu_ops.operators.operator import StepInput
-from gpu_ops.operators.row_order import in_order, run_ends, run_starts, stable_order
+from gpu_ops.operators.row_order import in_order, run_starts, stable_order
 from gpu_ops.operators.state.row_runs import ordered
 from gpu_ops.operators.state.rows import AxisRows
-from gpu_ops.plan.contexts import EndOutput, InstanceAsks, InstanceContent, OfInstances, Within
+from gpu_ops.plan.contexts import InstanceAsks, InstanceContent, OfInstances, Within
 from gpu_ops.plan.window_kinds import UNKNOWN
 
 _NEVER = -1
@@ -247,9 +246,14 @@ class OfInstancesOperator(WithInstances, nodes=(OfInstances,)):
         names = [name for name in self._node.schema.names if name in whole.columns]
         return Events(start, TICK, columns.select(whole, names))
 
-    def _empty_at_ends(self) -> Events | None:
-        """Deliveries without rows where instances end: something is delivered there whatever is left of it."""
-        ended = self._device.kernels.keep(self._alive.end < UNKNOWN)
+    def _empty_at_ends(self, some: Any | None = None) -> Events | None:
+        """Deliveries without rows where instances end: something is delivered there whatever is left of it.
+
+        Args:
+            some: Of which instances that is so; None for all.
+        """
+        is_over = self._alive.end < UNKNOWN
+        ended = self._device.kernels.keep(is_over if some is None else is_over & some)
         if not len(ended):
             return None
         place = np.sort(self._device.kernels.take(self._alive.end, ended))
@@ -297,75 +301,6 @@ class InstanceContentOperator(OfInstancesOperator, nodes=(InstanceContent,)):
             keep = kernels.keep(held & ~at_end & (rows.start < end))
             made.append(self._carried(rows, at, there, keep))
         return made
-
-
-class EndOutputOperator(OfInstancesOperator, nodes=(EndOutput,)):
-    """Rows until their instances end.
-
-    Args:
-        node: The node.
-        device: Where arrays live.
-    """
-
-    _node: EndOutput
-
-    def __init__(self, node: EndOutput, device: Device) -> None:
-        super().__init__(node, device)
-        self._held = RowsOfInstances("held", node.rows.schema, device)
-
-    def _made(self, rows: Events | None, moved: Events | None, cti: int) -> list[Events | None]:
-        kernels, alive, device = self._device.kernels, self._alive, self._device
-        made: list[Events | None] = []
-        if rows is not None:
-            kinds = kinds_of(rows.frame, device)
-            content = rows.take(kernels.keep(kinds == HELD), device)
-            at, there, _ = self._found(content)
-            made.append(self._carried(content, at, there, kernels.keep(there)))
-            self._held.add(rows.take(kernels.keep(kinds <= OLD), device))
-        ended = kernels.keep(alive.end < UNKNOWN)
-        if not len(ended):
-            return made
-        gone = self._held.taken(kernels.take(alive.ids, ended))
-        made.append(None if gone is None else self._selected(gone))
-        return [*made, self._empty_at_ends()]
-
-    def _selected(self, rows: Events) -> Events:
-        """What is output of the rows of instances that end."""
-        device, node = self._device, self._node
-        kernels, columns = device.kernels, device.columns
-        kind, (at, _, _) = kinds_of(rows.frame, device), self._found(rows)
-        number = numbers_of(rows.frame, ORDER, device)
-        order = stable_order([at, kind, rows.start, number], rows.start, device)
-        rows = rows.take(order, device)
-        kind, at = kernels.take(kind, order), kernels.take(at, order)
-        index = at
-        keep = np.zeros_like(kind, dtype=np.bool_)
-        if not node.last:
-            keep = ~keep
-        else:
-            codes = columns.key_codes(rows.frame, list(node.by))[0] if node.by else np.zeros_like(kind)
-            by = stable_order([at, kind, codes], kind, device)
-            keys = [kernels.take(each, by) for each in (at, kind, codes)]
-            first = (kernels.take(kind, by) == OLD) & node.first_old
-            keep[by] = np.where(first, run_starts(*keys), run_ends(*keys))
-        shown = list(node.shows)
-        keep = kernels.keep(keep & np.isin(kind, columns.array(np.array(shown))))
-        at = kernels.take(at, keep)
-        found = self._carried(rows, index, np.ones_like(index, dtype=np.bool_), keep)
-        place, kind = kernels.take(self._alive.end, at), kernels.take(kind, keep)
-        order = stable_order([place, kind], place, device)
-        frame, place, kind = columns.take(found.frame, order), kernels.take(place, order), kernels.take(kind, order)
-        return Events(place, TICK, with_order(frame, numbered(place, kind, device=device), device))
-
-    @property
-    def parts(self) -> list[Any]:
-        """What it keeps."""
-        return [*super().parts, self._held]
-
-    @property
-    def alive(self) -> int:
-        """How many rows and instances it keeps."""
-        return super().alive + len(self._held)
 
 
 class InstanceAsksOperator(WithInstances, nodes=(InstanceAsks,)):

@@ -110,7 +110,7 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
         begin = self._done
         outputs = self._outputs(None if changes is None else self._passing(changes), ticks)
         by_output = [] if self._since is not None or outputs is None else _asks_of(outputs, device)
-        for ask in [*sorted([*self._asked(ticks), *by_output]), None]:
+        for ask in [*sorted({*self._asked(ticks), *by_output}), None]:
             limit = cti if ask is None else ask.limit
             part = changes if ask is None and begin == self._done else between(changes, begin, limit)
             if waiting is not None and self._held is not None:

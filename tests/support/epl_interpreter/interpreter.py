@@ -79,11 +79,14 @@ class Interpreter:
 
     def advance(self, now: int) -> list[Delivery]:
         """Set the clock. What has been due meanwhile happens once, in the order in which it was due."""
-        due: dict[int, list[Any]] = {}
+        due: dict[Any, list[Any]] = {}
+        contexts = {each.number for each in self._contexts.values()}
         for callback in self.clock.move_to(now):
-            due.setdefault(callback.slot[0], []).append(callback)
-        for number, callbacks in due.items():
-            statement = self._owner(number)
+            # A statement does at once what it does; each start and end of an instance has its own time.
+            whose = callback if callback.slot[0] in contexts else callback.slot[0]
+            due.setdefault(whose, []).append(callback)
+        for callbacks in due.values():
+            statement = self._owner(callbacks[0].slot[0])
             if statement is None:
                 continue  # its instance has ended
             for callback in callbacks:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from gpu_ops.epl import queries as q
@@ -189,19 +189,54 @@ class AtOnce(Condition):
         self.end(forced=False)
 
 
-class AtEnd(Condition):
-    """Where the instance of a context ends."""
+class Never(Condition):
+    """Not before the instance of a context ends."""
 
     def update(self, new: int, old: int) -> None:
         pass
 
 
+class AndAtEnd(Condition):
+    """Another condition, and where the instance of a context ends."""
+
+    def __init__(
+        self, end: End, setting: Setting, terminated: q.OutputTerminated, make: Callable[[End], Condition]
+    ) -> None:
+        super().__init__(end)
+        self._setting, self._terminated = setting, terminated
+        self._new = self._old = 0
+        self._other = make(self._output)
+
+    def _output(self, *, forced: bool) -> None:
+        self._new = self._old = 0
+        self.end(forced=forced)
+
+    def update(self, new: int, old: int) -> None:
+        self._new, self._old = self._new + new, self._old + old
+        self._other.update(new, old)
+
+    def variables_changed(self) -> None:
+        self._other.variables_changed()
+
+    def holds_at_end(self) -> bool:
+        """Whether there is output where the instance ends."""
+        asked = self._terminated.condition
+        return asked is None or self._setting.is_true(asked, {"count_insert": self._new, "count_remove": self._old})
+
+
 def condition(output: q.Output, end: End, setting: Setting, *, is_first_of_groups: bool) -> Condition:
     """The condition of an output clause."""
     if output.terminated is not None:
-        if output.rate is not None or output.terminated.condition is not None or output.terminated.assignments:
-            raise NotImplementedError("rate of output when terminated")
-        return AtEnd(end)
+        if output.terminated.assignments:
+            raise NotImplementedError("output when terminated then set")
+        rest = replace(output, terminated=None)
+
+        def other(end: End) -> Condition:
+            if rest.rate is None:
+                return Never(end)
+            return condition(rest, end, setting, is_first_of_groups=is_first_of_groups)
+
+        return AndAtEnd(end, setting, output.terminated, other)
     if is_first_of_groups:
         return AtOnce(end)
     match output.rate:
@@ -317,7 +352,8 @@ class _Limited:
 
     def terminate(self) -> None:
         """The instance ends."""
-        self._end(forced=True)
+        if not isinstance(self._condition, AndAtEnd) or self._condition.holds_at_end():
+            self._end(forced=True)
 
 
 class Buffered(_Limited):

@@ -393,8 +393,6 @@ class QueryStatement:
         """The instance ends that it is a statement of: what is output then is."""
         if self._query.output is not None and self._query.output.terminated is not None:
             self._output.terminate()
-        else:
-            self.pending = []
 
     def variables_changed(self) -> None:
         """The values of variables are others now."""
