@@ -46,6 +46,9 @@ GROUPING = "@level"
 ORDER = "@order"
 """The column with the number of a row among those of its place and kind (int64)."""
 
+LEFT_FIRST = 1 << 58
+"""More than any place: groups that a row enters come before those that rows only leave, at one place."""
+
 INSTANCE = "@instance"
 """The column with the number of an instance of a context (int64), from 0 on in the order in which they start."""
 

@@ -128,6 +128,57 @@ class OrderKernels(Protocol):
             (the total of its group at each row, that of each group behind the last row).
         """
 
+    def due_places(self, due: Ints, places: Ints, clocks: Ints) -> Ints:
+        """The places of the first ticks at or past times; of as many of the times as a tick has reached.
+
+        Args:
+            due: int64 times, ascending.
+            places: int64 places of the ticks, ascending.
+            clocks: int64 times of the ticks, ascending.
+        """
+
+    def turn_rows(
+        self, codes: Codes, came: Ints, enter: Ints, leave: Ints, groups: int, based: int
+    ) -> tuple[Ints, Ints, Codes, Ints, Ints, Ints]:
+        """A row for each group at each place where events enter or leave that do both in the same order.
+
+        At a place those that enter come before those that leave.
+
+        Args:
+            codes: int32 group of each event.
+            came: int64 number of each, by which rows of a place are ordered.
+            enter: int64 place at which each of the last events enters, ascending; the others have entered before.
+            leave: int64 place at which each of the first events leaves, ascending; the others stay.
+            groups: The number of groups.
+            based: 1 for a row for each group before all others, 0 for none.
+
+        Returns:
+            (the row at which each event enters, that at which it leaves, the number of rows for none; the group of each
+            row; then, of each row but the first ones, its place, its order within it: `came` of what touches it first,
+            `LEFT_FIRST` later for what leaves; and the number of the one of its group before it, -1 for none).
+        """
+
+    def output_rows(
+        self, codes: Codes, enter: Ints, leave: Ints, limits: Ints, touched: Codes, groups: int, based: int
+    ) -> tuple[Ints, Ints, Codes, Ints, Ints, Ints]:
+        """A row for each group in each stretch between outputs in which events enter or leave, as `turn_rows`.
+
+        Args:
+            codes: int32 group of each event.
+            enter: As in `turn_rows`.
+            leave: Likewise.
+            limits: int64 places, ascending: what happens before one of them is part of its output.
+            touched: int32 groups, each once, that have a row in the first stretch in any case.
+            groups: The number of groups.
+            based: As in `turn_rows`.
+
+        Returns:
+            (the row at which each event enters, that at which it leaves, the number of rows for none; the group of each
+            row; then, of each row but the first ones, the number of the limit that its stretch ends at, the number of
+            limits behind the last; and the number of the one of its group before it, -1 for none; their numbers in
+            order of their stretches, then of what touches them last).
+        """
+
     def moment_places(
         self, codes: Codes, times: Ints, turns: Ints, of_codes: Codes, of_times: Ints, of_turns: Ints
     ) -> tuple[Ints, Ints]:

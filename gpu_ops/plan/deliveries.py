@@ -107,7 +107,7 @@ class Deliveries(Node):
     def inputs(self) -> tuple[Node, ...]:
         return (self.rows, self.ticks, *(each for each in (self.posts, self.waiting) if each is not None))
 
-    def over(self, *inputs: Node) -> Node:
+    def over(self, *inputs: Node) -> Deliveries:
         rows, ticks, *more = inputs
         posts = more.pop(0) if self.posts is not None else None
         return replace(self, rows=rows, ticks=ticks, posts=posts, waiting=more[0] if more else None)

@@ -1,12 +1,16 @@
-"""A plan whose deliveries and windows carry what is read of them, and no other columns."""
+"""A plan whose deliveries and windows carry what is read of them, and no more; some are one walk over their rows."""
 
 from __future__ import annotations
 
 from gpu_ops.plan.nodes import Node
+from gpu_ops.plan.walked_deliveries import in_one_walk
 
 
 def lean(plan: Node) -> Node:
-    """The same plan, without the columns of deliveries and windows that nobody reads, and those of the rows below."""
+    """The same plan, without the columns of deliveries and windows that nobody reads, and those of the rows below.
+
+    Deliveries that one walk over a window's rows gives are `WalkedDeliveries`.
+    """
     wanted: dict[Node, set[str]] = {plan: set(plan.schema.names)}
     nodes = tuple(plan.walk())
     for node in reversed(nodes):
@@ -16,5 +20,5 @@ def lean(plan: Node) -> Node:
     for node in nodes:
         inputs = tuple(made[each] for each in node.inputs)
         same = all(new is old for new, old in zip(inputs, node.inputs, strict=True))
-        made[node] = (node if same else node.over(*inputs)).lighter(wanted[node])
+        made[node] = in_one_walk((node if same else node.over(*inputs)).lighter(wanted[node]))
     return made[plan]

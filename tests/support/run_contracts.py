@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
+from gpu_ops.core.turns import LEFT_FIRST
 from tests.support.kernel_contracts import ANY_INT, Contract, codes_of, ints
 
 
@@ -105,11 +106,96 @@ def order_of_both(first: Any, second: Any) -> tuple[Any, Any]:
     return ints(order), ints([both[at] for at in order])
 
 
+@st.composite
+def moving(draw: st.DrawFn) -> tuple[Any, ...]:
+    """Groups of events, where each of the last ones enters, and where each of the first ones leaves."""
+    groups = draw(st.lists(st.integers(0, 3), max_size=9))
+    enters, leaves = (draw(st.integers(0, len(groups))) for _ in range(2))
+    places = st.integers(0, 6).map(lambda each: 2 * each)
+    enter = sorted(draw(st.lists(places, min_size=enters, max_size=enters)))
+    leave = sorted(draw(st.lists(places, min_size=leaves, max_size=leaves)))
+    old = len(groups) - enters
+    leave = [place if at < old else max(place, enter[at - old]) for at, place in enumerate(leave)]
+    return codes_of(groups), ints(enter), ints([max(leave[: at + 1]) for at in range(len(leave))])
+
+
+def _edges(codes: Any, enter: Any, leave: Any) -> list[tuple[int, bool, int]]:
+    """(place, whether it leaves, event) of what happens, in order."""
+    old = len(codes) - len(enter)
+    come = [(int(place), False, old + at) for at, place in enumerate(enter)]
+    return sorted([*come, *((int(place), True, at) for at, place in enumerate(leave))])
+
+
+def _rows_of(codes: Any, edges: Any, moments: Any, based: int, touched: Any = ()) -> tuple[Any, ...]:
+    """(rows as (group, moment), the row at which each event enters, that at which it leaves)."""
+    made = dict.fromkeys(
+        [*((int(of), 0) for of in touched), *((int(codes[e]), m) for (_, _, e), m in zip(edges, moments, strict=True))]
+    )
+    rows, begin = list(made), 4 * based
+    first, last = ([begin + len(rows)] * len(codes) for _ in range(2))
+    for (_, leaves, event), moment in zip(edges, moments, strict=True):
+        (last if leaves else first)[event] = begin + rows.index((int(codes[event]), moment))
+    earlier = [max((at for at in range(row) if rows[at][0] == rows[row][0]), default=-1) for row in range(len(rows))]
+    group = codes_of([*range(begin), *(of for of, _ in rows)])
+    return rows, ints(first), ints(last), group, ints([moment for _, moment in rows]), ints(earlier)
+
+
+def rows_of_turns(codes: Any, came: Any, enter: Any, leave: Any, groups: int, based: int) -> tuple[Any, ...]:
+    del groups
+    edges = _edges(codes, enter, leave)
+    rows, first, last, group, place, earlier = _rows_of(codes, edges, [each[0] for each in edges], based)
+    of = {(int(codes[event]), at): int(came[event]) + LEFT_FIRST * goes for at, goes, event in reversed(edges)}
+    return first, last, group, place, ints([of[row] for row in rows]), earlier
+
+
+def rows_of_outputs(
+    codes: Any, enter: Any, leave: Any, limits: Any, touched: Any, groups: int, based: int
+) -> tuple[Any, ...]:
+    del groups
+    edges = _edges(codes, enter, leave)
+    moments = [sum(limit <= place for limit in limits.tolist()) for place, _, _ in edges]
+    rows, first, last, group, moment, earlier = _rows_of(codes, edges, moments, based, touched)
+    when = {row: at - len(rows) for at, row in enumerate(rows)}
+    when |= {
+        (int(codes[event]), at): number for number, ((_, _, event), at) in enumerate(zip(edges, moments, strict=True))
+    }
+    return first, last, group, moment, earlier, ints(sorted(range(len(rows)), key=lambda row: when[rows[row]]))
+
+
+def places_due(due: Any, places: Any, clocks: Any) -> Any:
+    found = [next((place for place, clock in zip(places, clocks, strict=True) if clock >= time), None) for time in due]
+    return ints([place for place in found if place is not None])
+
+
+@st.composite
+def ticking(draw: st.DrawFn) -> tuple[Any, ...]:
+    """What `due_places` takes."""
+    clocks = sorted(draw(st.lists(st.integers(0, 9), max_size=6)))
+    due = sorted(draw(st.lists(st.integers(-1, 11), max_size=8)))
+    return ints(due), ints([10 * at for at in range(len(clocks))]), ints(clocks)
+
+
+_BASED = st.tuples(st.just(4), st.integers(0, 1))
+
 _ASCENDING = st.lists(st.integers(-3, 6) | ANY_INT, max_size=8).map(lambda values: ints(sorted(values)))
 
+_LIMITS = st.lists(st.integers(0, 14), max_size=4).map(lambda limits: ints(sorted(limits)))
+_TOUCHED = st.lists(st.integers(0, 3), max_size=3, unique=True).map(codes_of)
+
 CONTRACTS = {
+    "due_places": Contract(ticking(), places_due),
     "merged_order": Contract(st.tuples(_ASCENDING, _ASCENDING), order_of_both),
     "runs_between": Contract(weighted_runs(), places_of_ranks),
+    "output_rows": Contract(
+        st.tuples(moving(), _LIMITS, _TOUCHED, _BASED).map(lambda each: (*each[0], *each[1:3], *each[3])),
+        rows_of_outputs,
+    ),
     "touched_rows": Contract(touching(), rows_of_groups),
+    "turn_rows": Contract(
+        st.tuples(moving(), _BASED).map(
+            lambda each: (each[0][0], ints(range(len(each[0][0]))), *each[0][1:], *each[1])
+        ),
+        rows_of_turns,
+    ),
     "walked_totals": Contract(walks(), totals_of_groups),
 }

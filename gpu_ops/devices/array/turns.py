@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array_api_compat import array_namespace
 
+from gpu_ops.core.turns import LEFT_FIRST
 from gpu_ops.devices.array.ranges import differs, keep, running_sums, sum_upto
 from gpu_ops.devices.kernels import Array
 
@@ -51,3 +52,74 @@ def walked_totals(values: Array, first: Array, last: Array, group: Array, base: 
     since = base - begins
     totals = running[1:] + xp.take(since, grouped)
     return xp.take(totals, xp.argsort(order, stable=True)), since + ends
+
+
+def due_places(due: Array, places: Array, clocks: Array) -> Array:
+    """The places of the first ticks at or past ascending times; of as many of these as a tick has reached."""
+    xp = array_namespace(due)
+    at = xp.searchsorted(clocks, due)
+    return xp.take(places, at[: int(xp.sum(xp.astype(at < clocks.shape[0], xp.int64)))])
+
+
+def turn_rows(
+    codes: Array, came: Array, enter: Array, leave: Array, groups: int, based: int
+) -> tuple[Array, Array, Array, Array, Array, Array]:
+    """A row for each group at each place where rows enter or leave that go in the order in which they came."""
+    xp = array_namespace(codes)
+    order, event, place = _edges(codes, enter, leave)
+    row, begins, _, earlier = touched_rows(xp.take(codes, event), place, groups)
+    first, last, group = _stays(codes, enter, leave, order, event, (row, begins), groups * based)
+    goes = xp.take(order, begins) >= enter.shape[0]
+    touch = xp.take(xp.take(came, event), begins) + xp.astype(goes, xp.int64) * LEFT_FIRST
+    return first, last, group, xp.take(place, begins), touch, earlier
+
+
+def output_rows(
+    codes: Array, enter: Array, leave: Array, limits: Array, touched: Array, groups: int, based: int
+) -> tuple[Array, Array, Array, Array, Array, Array]:
+    """A row for each group in each stretch between two outputs in which rows enter or leave, as `turn_rows`."""
+    xp = array_namespace(codes)
+    order, event, place = _edges(codes, enter, leave)
+    carried = touched.shape[0]
+    of = xp.concat([touched, xp.take(codes, event)])
+    # What was touched before is part of the first stretch in which anything happens, or was.
+    moment = xp.concat([xp.zeros(carried, dtype=xp.int64), xp.searchsorted(limits, place, side="right")])
+    row, begins, ends, earlier = touched_rows(of, moment, groups)
+    first, last, group = _stays(codes, enter, leave, order, event, (row[carried:], begins), groups * based, of)
+    moments = xp.take(moment, begins)
+    return first, last, group, moments, earlier, xp.argsort(ends, stable=True)
+
+
+def _edges(codes: Array, enter: Array, leave: Array) -> tuple[Array, Array, Array]:
+    """(the order of what enters before what leaves, the event of each in that order, its place)."""
+    xp = array_namespace(codes)
+    order, place = merged_order(enter, leave)
+    old = codes.shape[0] - enter.shape[0]
+    events = xp.concat([xp.arange(old, codes.shape[0]), xp.arange(leave.shape[0])])
+    return order, xp.take(events, order), place
+
+
+def _stays(
+    codes: Array,
+    enter: Array,
+    leave: Array,
+    order: Array,
+    event: Array,
+    touched: tuple[Array, Array],
+    begin: int,
+    of: Array | None = None,
+) -> tuple[Array, Array, Array]:
+    """(the row at which each event comes, that at which it goes, or the number of rows; the group of each row)."""
+    xp = array_namespace(codes)
+    row, begins = touched
+    group = xp.concat(
+        [xp.arange(begin, dtype=codes.dtype), xp.take(xp.take(codes, event) if of is None else of, begins)]
+    )
+    at = xp.take(row, xp.argsort(order, stable=True)) + begin
+    none = xp.full(codes.shape[0], group.shape[0], dtype=xp.int64)
+    come, go = at[: enter.shape[0]], at[enter.shape[0] :]
+    return (
+        xp.concat([none[: codes.shape[0] - enter.shape[0]], come]),
+        xp.concat([go, none[leave.shape[0] :]]),
+        group,
+    )

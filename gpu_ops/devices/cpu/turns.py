@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from gpu_ops.core.turns import LEFT_FIRST
 from gpu_ops.devices.cpu.compiling import CODES, INT, INTS, Codes, Ints, kernel, unsigned
 
 
@@ -75,3 +76,122 @@ def walked_totals(values: Ints, first: Ints, last: Ints, group: Codes, base: Int
         total = after[of] + totals[row]
         totals[row] = after[of] = total
     return totals[:size], after
+
+
+@kernel(INTS, INTS, INTS)
+def due_places(due: Ints, places: Ints, clocks: Ints) -> Ints:
+    """The places of the first ticks at or past ascending times; of as many of these as a tick has reached.
+
+    Examples:
+        >>> due_places(np.array([2, 3, 3, 9]), np.array([10, 20, 30]), np.array([1, 3, 7])).tolist()
+        [20, 20, 20]
+    """
+    made, tick = np.empty(due.size, np.int64), 0
+    for row in range(due.size):
+        while tick < clocks.size and clocks[tick] < due[row]:
+            tick += 1
+        if tick == clocks.size:
+            return made[:row]
+        made[row] = places[tick]
+    return made
+
+
+@kernel(CODES, INTS, INTS, INTS, INT, INT)
+def turn_rows(
+    codes: Codes, came: Ints, enter: Ints, leave: Ints, groups: int, based: int
+) -> tuple[Ints, Ints, Codes, Ints, Ints, Ints]:
+    """A row for each group at each place where rows enter or leave that go in the order in which they came.
+
+    Examples:
+        >>> made = turn_rows(
+        ...     np.array([1, 0, 1], np.int32), np.array([2, 4, 6]), np.array([4, 6]), np.array([6, 8]), 2, 0
+        ... )
+        >>> [each.tolist() for each in made[:4]]
+        [[4, 0, 1], [1, 2, 4], [0, 1, 1, 0], [4, 6, 6, 8]]
+    """
+    size, old, count = codes.size, codes.size - enter.size, 0
+    first, last = np.empty(size, np.int64), np.empty(size, np.int64)
+    most = enter.size + leave.size
+    group, place = np.empty(most + groups * based, np.int32), np.empty(most, np.int64)
+    order, earlier = np.empty(most, np.int64), np.empty(most, np.int64)
+    newest, begin = np.full(groups, -1), groups * based
+    for each in range(begin):
+        group[each] = each
+    come, go = 0, 0
+    for _ in range(most):
+        comes = go == leave.size or (come < enter.size and enter[come] <= leave[go])
+        event = old + come if comes else go
+        where = enter[come] if comes else leave[go]
+        of = codes[unsigned(event)]
+        at = newest[unsigned(of)]
+        if at < 0 or place[unsigned(at)] != where:
+            group[unsigned(begin + count)], place[unsigned(count)], earlier[unsigned(count)] = of, where, at
+            order[unsigned(count)] = came[unsigned(event)] + (0 if comes else LEFT_FIRST)
+            newest[unsigned(of)] = at = count
+            count += 1
+        if comes:
+            first[unsigned(event)] = begin + at
+            come += 1
+        else:
+            last[unsigned(event)] = begin + at
+            go += 1
+    for event in range(old):
+        first[event] = begin + count
+    for event in range(leave.size, size):
+        last[event] = begin + count
+    return first, last, group[: begin + count], place[:count], order[:count], earlier[:count]
+
+
+@kernel(CODES, INTS, INTS, INTS, CODES, INT, INT)
+def output_rows(
+    codes: Codes, enter: Ints, leave: Ints, limits: Ints, touched: Codes, groups: int, based: int
+) -> tuple[Ints, Ints, Codes, Ints, Ints, Ints]:
+    """A row for each group in each stretch between two outputs in which rows enter or leave, as `turn_rows`.
+
+    Examples:
+        >>> given = np.array([1, 0, 1], np.int32), np.array([4, 6]), np.array([6, 8]), np.array([7])
+        >>> [each.tolist() for each in output_rows(*given, np.array([0], np.int32), 2, 0)]
+        [[3, 0, 1], [1, 2, 3], [0, 1, 0], [0, 0, 1], [-1, -1, 0], [0, 1, 2]]
+    """
+    size, old, count = codes.size, codes.size - enter.size, touched.size
+    first, last = np.empty(size, np.int64), np.empty(size, np.int64)
+    edges = enter.size + leave.size + count
+    group, moment = np.empty(edges + groups * based, np.int32), np.empty(edges, np.int64)
+    earlier, order = np.empty(edges, np.int64), np.empty(edges, np.int64)
+    row, touch = np.empty(edges, np.int64), np.empty(edges, np.int64)
+    newest, begin = np.full(groups, -1), groups * based
+    for each in range(begin):
+        group[each] = each
+    for each in range(count):
+        group[begin + each], moment[each], earlier[each] = touched[each], 0, -1
+        newest[unsigned(touched[each])] = row[each] = touch[each] = each
+    come, go, now = 0, 0, 0
+    for edge in range(count, edges):
+        comes = go == leave.size or (come < enter.size and enter[come] <= leave[go])
+        event = old + come if comes else go
+        place = enter[come] if comes else leave[go]
+        while now < limits.size and place >= limits[now]:
+            now += 1
+        of = codes[unsigned(event)]
+        at = newest[unsigned(of)]
+        if at < 0 or moment[unsigned(at)] != now:
+            group[unsigned(begin + count)], moment[unsigned(count)], earlier[unsigned(count)] = of, now, at
+            newest[unsigned(of)] = at = count
+            count += 1
+        row[edge], touch[unsigned(at)] = at, edge
+        if comes:
+            first[unsigned(event)] = begin + at
+            come += 1
+        else:
+            last[unsigned(event)] = begin + at
+            go += 1
+    placed = 0
+    for edge in range(edges):
+        if touch[unsigned(row[edge])] == edge:
+            order[unsigned(placed)] = row[edge]
+            placed += 1
+    for event in range(old):
+        first[event] = begin + count
+    for event in range(leave.size, size):
+        last[event] = begin + count
+    return first, last, group[: begin + count], moment[:count], earlier[:count], order[:count]

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from gpu_ops.core.state_tables import OLDER
 from gpu_ops.core.time import MAX_TIME
-from gpu_ops.core.turns import PLACE
+from gpu_ops.core.turns import LEFT_FIRST, PLACE
 from gpu_ops.devices import Device
 from gpu_ops.errors import SourceError
 from gpu_ops.operators.events import Events, concat
@@ -43,10 +43,6 @@ class Changes:
     leaves: Any
     came: Any = None
     went: Any = None
-
-
-LEFT_FIRST = 1 << 58
-"""More than any place: rows that leave come behind those that enter at their place."""
 
 
 @dataclass(frozen=True)
@@ -123,6 +119,28 @@ def changes_of(given: StepInput, cti: int, device: Device) -> Changes | None:
         # It would be an open row: only tables of a state that are damaged, and fit their declarations, make such.
         raise SourceError("The state of a window is damaged: a row leaves it behind the step.", remedy=OLDER)
     return Changes(frame, start & ~1, end & ~1, enters_now, leaves)
+
+
+def moved(come: Any, go: Any, device: Device) -> tuple[Any, Any, Any]:
+    """(places, how many rows enter at each, how many leave).
+
+    Args:
+        come: int64 place at which each row enters that does.
+        go: int64 place at which each row leaves that does.
+        device: Where arrays live.
+    """
+    kernels, take = device.kernels, device.kernels.take
+    if kernels.ascends(come) and kernels.ascends(go):
+        order, ordered = kernels.merged_order(come, go)
+    else:
+        places = np.concatenate([come, go])
+        order = np.argsort(places, kind="stable")
+        ordered = take(places, order)
+    begins = kernels.keep(run_starts(ordered))
+    enters = np.concatenate([np.zeros_like(order, shape=1), np.cumsum(order < len(come))])
+    bounds = np.concatenate([begins, np.full_like(begins, len(order), shape=1)])
+    entered = np.diff(take(enters, bounds))
+    return take(ordered, begins), entered, np.diff(bounds) - entered
 
 
 def no_changes(schema: pa.Schema, device: Device) -> Changes:

@@ -24,6 +24,7 @@ from gpu_ops.core.turns import (
     IS_NEW,
     IS_OLD,
     LEFT,
+    LEFT_FIRST,
     MARK,
     NEW,
     OLD,
@@ -32,12 +33,12 @@ from gpu_ops.core.turns import (
 )
 from gpu_ops.devices import Device
 from gpu_ops.operators.deliveries.changes import (
-    LEFT_FIRST,
     UNKNOWN,
     Changes,
     Edges,
     between,
     changes_of,
+    moved,
     no_changes,
     places_between,
 )
@@ -380,10 +381,10 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
     def _posted(self, posts: Any, changes: Changes, come: Any, go: Any) -> list[Events]:
         """What the window posts where no row enters or leaves: nothing, or the row for all."""
         node = self._node
-        moved, _, _ = self._moved(changes, come, go)
-        if len(moved):
-            at = np.minimum(np.searchsorted(moved, posts), len(moved) - 1)
-            posts = posts[self._device.kernels.take(moved, at) != posts]
+        turns, _, _ = self._moved(changes, come, go)
+        if len(turns):
+            at = np.minimum(np.searchsorted(turns, posts), len(turns) - 1)
+            posts = posts[self._device.kernels.take(turns, at) != posts]
         if not len(posts):
             return []
         zeros = np.zeros_like(posts)
@@ -414,14 +415,7 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
     def _moved(self, changes: Changes, come: Any, go: Any) -> tuple[Any, Any, Any]:
         """(places, how many rows enter at each, how many leave)."""
         take = self._device.kernels.take
-        places = np.concatenate([take(changes.enter, come), take(changes.leave, go)])
-        order = np.argsort(places, kind="stable")  # two ascending runs, mostly
-        ordered = take(places, order)
-        begins = self._device.kernels.keep(run_starts(ordered))
-        enters = np.concatenate([np.zeros_like(order, shape=1), np.cumsum(order < len(come))])
-        bounds = np.concatenate([begins, np.full_like(begins, len(order), shape=1)])
-        entered = np.diff(take(enters, bounds))
-        return take(ordered, begins), entered, np.diff(bounds) - entered
+        return moved(take(changes.enter, come), take(changes.leave, go), self._device)
 
     def _content(self, ask: _Ask) -> list[Events]:
         """What is in the window at an ask; an output has an empty row besides, in case nothing else is left of it."""

@@ -31,39 +31,38 @@ class GroupWalk:
     Attributes:
         groups: int64 numbers of the step's groups, ascending.
         group: int32 place of each row's group among them.
-        touched: The touched groups; their rows are the last ones.
-        edges: What touches them.
+        moved: int64 place of each row of a touched group; these are the last ones.
+        earlier: int64: for each of them the one of the same group before it; -1 for none.
     """
 
     groups: Any
     group: Any
-    touched: Touched
-    edges: Edges
+    moved: Any
+    earlier: Any
 
     @property
     def begin(self) -> int:
         """The first of the rows of touched groups."""
-        return len(self.group) - len(self.touched.first)
+        return len(self.group) - len(self.moved)
 
     @cached_property
     def place(self) -> Any:
         """int64 place of each row."""
         none = np.full_like(self.groups, MIN_TIME, shape=self.begin)
-        return np.concatenate([none, self.edges.place[self.touched.first]])
+        return np.concatenate([none, self.moved])
 
     @cached_property
     def before(self) -> Any:
         """int64 row of the same group before each touched one; it is asked for only if there is always one."""
-        before, own = self.touched.before, self.group[self.begin :]
-        return np.where(before < 0, own, before + self.begin)
+        return np.where(self.earlier < 0, self.group[self.begin :], self.earlier + self.begin)
 
     @cached_property
     def until(self) -> Any:
         """int64 place of the next row of the same group; `MAX_TIME` for the last."""
-        made, before = np.full_like(self.place, MAX_TIME), self.touched.before
-        known = self.before if self.begin else before
+        made = np.full_like(self.place, MAX_TIME)
+        known = self.before if self.begin else self.earlier
         there = known >= 0
-        made[known[there]] = self.place[self.begin :][there]
+        made[known[there]] = self.moved[there]
         return made
 
 
@@ -131,7 +130,7 @@ class WalkedBlock(RunningBlock):
             return super()._integers(aggregate)
         name: PartName = ("integer", column_name(aggregate.expression), self.which(aggregate))
         base = [self.device.kernels.take(each, self.walk.groups) for each in self.totals.limbs.get(name, [])]
-        low, high = map(_greatest, base) if base else (0, 0)
+        low, high = map(_greatest, base) if base and len(self.walk.groups) else (0, 0)
         most = (high << 32) + low + _greatest(values) * len(values)
         if most >= 1 << 62:
             return super()._integers(aggregate)
@@ -150,7 +149,7 @@ def _greatest(values: Any) -> int:
     return max(-int(values.min()), int(values.max()))
 
 
-class _RunningTotals(RunningSums):
+class RunningTotals(RunningSums):
     """The state: groups with their totals."""
 
     def walked(self, frame: Any, codes: Any, walk: GroupWalk, first: Any, last: Any) -> WalkedBlock:
@@ -199,18 +198,19 @@ class GroupTotals(GroupValues):
         device: Where arrays live.
     """
 
-    _window: _RunningTotals
+    _window: RunningTotals
     reads_edges = True
 
     def __init__(self, aggregates: Sequence[Delivered], schema: pa.Schema, device: Device) -> None:
         super().__init__(aggregates, schema, device)
         self._walk: GroupWalk | None = None
+        self._edges: tuple[Edges, Touched] | None = None
         self._block: WalkedBlock | None = None
         self._values: Any = None
 
     @staticmethod
-    def _running(node: WindowAggregate, device: Device) -> _RunningTotals:
-        return _RunningTotals(node, device)
+    def _running(node: WindowAggregate, device: Device) -> RunningTotals:
+        return RunningTotals(node, device)
 
     @staticmethod
     def takes(aggregates: Sequence[Delivered], schema: pa.Schema) -> bool:
@@ -238,10 +238,25 @@ class GroupTotals(GroupValues):
         group = touched.each(local, self._device)
         if forced or before:
             group = np.concatenate([np.arange(len(groups), like=local).astype(np.int32), group])
-        walk = GroupWalk(groups, group, touched, edges)
+        walk = GroupWalk(groups, group, edges.place[touched.first], touched.before)
         first, last = self._stay(changes, edges, touched.row + walk.begin, len(group))
+        self._edges = edges, touched
+        self._taken_in(changes.frame, codes, walk, first, last, limit)
+
+    def _taken_in(self, frame: Any, codes: Any, walk: GroupWalk, first: Any, last: Any, limit: int) -> None:
+        """Have the values at the rows of a walk, and the state behind it.
+
+        Args:
+            frame: The events.
+            codes: int32 group of each.
+            walk: The rows.
+            first: int64 row at which each comes; the number of rows for none.
+            last: int64 row at which each goes, likewise.
+            limit: The place up to which that is all.
+        """
+        window = self._window
         self._walk, self._sorted = walk, None
-        self._block = window.walked(changes.frame, codes, walk, first, last)
+        self._block = window.walked(frame, codes, walk, first, last)
         self._values = self._block.results(self._aggregates)
         self._block.update()
         window.done_upto(limit)
@@ -262,7 +277,7 @@ class GroupTotals(GroupValues):
 
     def touched_by(self, edges: Edges) -> Touched | None:
         """Which groups some edges touch, if it has taken these in."""
-        return self._walk.touched if self._walk is not None and self._walk.edges is edges else None
+        return self._edges[1] if self._edges is not None and self._edges[0] is edges else None
 
     def at_rows(self, rows: Any | None, *, before: bool = False) -> Any:
         """A frame of values at some of the touched rows, or at all: null where the group holds no row.
@@ -304,5 +319,5 @@ class GroupTotals(GroupValues):
 
     def rest(self) -> None:
         """Drop the values of the last step."""
-        self._walk = self._block = self._values = self._sorted = None
+        self._walk = self._edges = self._block = self._values = self._sorted = None
         self._window.rest()

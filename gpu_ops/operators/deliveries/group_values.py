@@ -222,22 +222,22 @@ class GroupValues:
         values = columns.take(columns.select(self._found.frame, self.names), index)
         return values if bool(there.all()) else columns.null_where(values, there)
 
-    def held_at(self, places: Any) -> tuple[Any, Any]:
-        """(int64 index of a place, int64 group), ascending: the groups that have rows at some places.
+    def held_at(self, places: Any) -> tuple[Any, Any, Any]:
+        """(int64 index of a place, group, row of the values), ascending: the groups that have rows at some places.
 
         Args:
             places: int64, ascending, before the end of a forced step.
         """
         kernels, found = self._device.kernels, self._found
         if found is None:
-            return np.zeros_like(places[:0]), np.zeros_like(places[:0])
+            return places[:0], places[:0], places[:0]
         first = np.searchsorted(places, found.start)
         counts = np.searchsorted(places, found.ends) - first
         rows, offsets = kernels.expand(counts)
         groups = kernels.take(self._device.columns.values(found.frame, _GROUP)[0], rows)
         at = kernels.take(first, rows) + offsets
         order = kernels.group_order(at.astype(np.int32), len(places), groups.astype(np.int64))
-        return kernels.take(at, order), kernels.take(groups, order).astype(np.int64)
+        return kernels.take(at, order), kernels.take(groups, order).astype(np.int64), kernels.take(rows, order)
 
     def _nothing(self) -> Any:
         schema = self._window._node.schema  # noqa: SLF001

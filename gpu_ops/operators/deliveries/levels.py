@@ -109,7 +109,7 @@ class GroupLevels:
         All rows as one group have a row always.
         """
         columns, take = self._device.columns, self._device.kernels.take
-        at, groups = level.own.held_at(places)
+        at, groups, _ = level.own.held_at(places)
         if level.keys:
             keys = level.own.keys_of(groups)
             rest = [name for name in self._nothing.columns if name not in level.keys]

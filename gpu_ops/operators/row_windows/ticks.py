@@ -42,6 +42,13 @@ class Ticks:
         """What the clock shows at the end; None if it was not moved."""
         return int(self.clock[-1]) if len(self) else None
 
+    def parted(self, place: int) -> tuple[Ticks, Ticks]:
+        """Those up to a place, and those behind it."""
+        at = int(np.searchsorted(self.place, place, side="right"))
+        sides = slice(0, at), slice(at, None)
+        before, behind = (Ticks(self.place[side], self.clock[side], self.device) for side in sides)
+        return before, behind
+
     def first_at(self, times: Any) -> Any:
         """int64: for each time the index of the first tick at or past it; how many ticks there are for none."""
         kernels = self.device.kernels
