@@ -12,10 +12,10 @@ import pyarrow.compute as pc
 from gpu_ops.core.turns import ENDED, INSTANCE
 from gpu_ops.devices import Device
 from gpu_ops.epl.planning.known_contexts import KnownContext
-from gpu_ops.epl.running import PlacedRows, TickRows, leaves_of, stepped_node
 from gpu_ops.operators.contexts.instances import InstancesOperator
 from gpu_ops.operators.runtime.steps import RunningNode, running
 from gpu_ops.plan.nodes import Feed, Node
+from gpu_ops.texts.feeding import PlacedRows, TickRows, leaves_of, stepped_node
 
 
 @dataclass(eq=False)

@@ -22,7 +22,7 @@ from gpu_ops.epl.planning.standing import kind_of, named_parameters, numbered, o
 from gpu_ops.epl.planning.statements import planned
 from gpu_ops.epl.planning.variables import KnownVariable, VariableNames
 from gpu_ops.epl.queries import Query, StreamTerm
-from gpu_ops.epl.running import TICKS, Listening, RunningStatement
+from gpu_ops.epl.running import Listening, RunningStatement
 from gpu_ops.epl.sieves import Sieve
 from gpu_ops.epl.statements import CreateContext, CreateExpression, CreateSchema, CreateVariable, Statement
 from gpu_ops.epl.templates import CutText, Template, Templates, cut
@@ -32,6 +32,7 @@ from gpu_ops.operators.runtime.steps import running
 from gpu_ops.plan.nodes import Feed
 from gpu_ops.texts.binding.expressions import constant
 from gpu_ops.texts.binding.types import NULL, common_type, event_type, type_name, type_of
+from gpu_ops.texts.feeding import TICKS
 from gpu_ops.texts.placed_error import HasPlace, failure_at, shown_in, unsupported
 from gpu_ops.texts.sent_rows import constants_given, names_given, table_of
 

@@ -13,13 +13,14 @@ from gpu_ops.core.turns import PLACE, TURN
 from gpu_ops.devices import Device, choose
 from gpu_ops.epl.planning.planned import PlannedStatement
 from gpu_ops.epl.planning.standing import PlannedGroup, closed
-from gpu_ops.epl.running import Delivery, Listening, PlacedRows, RunningStatement
+from gpu_ops.epl.running import Delivery, Listening, RunningStatement
 from gpu_ops.epl.statements import Statement
 from gpu_ops.operators.row_order import run_starts
 from gpu_ops.operators.runtime.steps import running
 from gpu_ops.operators.standing import StandingIndex
 from gpu_ops.plan.nodes import Feed
 from gpu_ops.plan.standing import StandingFilter
+from gpu_ops.texts.feeding import PlacedRows
 
 STATE = pa.schema(
     [

@@ -9,7 +9,8 @@ from graphlib import CycleError, TopologicalSorter
 import numpy as np
 
 from gpu_ops.core.turns import TURN
-from gpu_ops.epl.running import PlacedRows, RunningStatement, TickRows
+from gpu_ops.epl.running import RunningStatement
+from gpu_ops.texts.feeding import PlacedRows, TickRows
 
 
 @dataclass(frozen=True)

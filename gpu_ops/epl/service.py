@@ -15,9 +15,10 @@ from gpu_ops.core.turns import LEVEL, STEP, TURN
 from gpu_ops.epl.deployments import Deployments
 from gpu_ops.epl.groups import StatementGroup
 from gpu_ops.epl.order import Order, SomeTurns, order_of
-from gpu_ops.epl.running import DeliveredPart, PlacedRows, RunningStatement, SentDeliveries, TickRows
+from gpu_ops.epl.running import DeliveredPart, RunningStatement, SentDeliveries
 from gpu_ops.errors import PlanError, QueryFailedError
 from gpu_ops.plan.nodes import Feed
+from gpu_ops.texts.feeding import PlacedRows, TickRows
 from gpu_ops.texts.sent_rows import arrival_times, milliseconds, placed, system_time, table_of, timed_rows
 
 _MILLISECOND = 1000

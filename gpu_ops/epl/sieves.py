@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow as pa
 
 from gpu_ops.devices import Device
-from gpu_ops.epl.running import PlacedRows
 from gpu_ops.operators.row_order import run_starts
 from gpu_ops.operators.standing import StandingIndex
 from gpu_ops.plan.standing import StandingFilter
+from gpu_ops.texts.feeding import PlacedRows
 
 _FEW = 8
 """So few statements are stepped in less time than it takes to sift."""

@@ -14,12 +14,12 @@ from gpu_ops.core.turns import CHANGED, PLACE
 from gpu_ops.devices import Device
 from gpu_ops.epl.planning.settings import VariableSetting
 from gpu_ops.epl.planning.variables import KnownVariable, ReadVariables, column_of
-from gpu_ops.epl.running import PlacedRows
 from gpu_ops.errors import ColumnError, PlanError, shown
 from gpu_ops.operators.events import Events
 from gpu_ops.operators.operator import EachPiece, Operator
 from gpu_ops.plan.nodes import Node
 from gpu_ops.texts.binding import types as t
+from gpu_ops.texts.feeding import PlacedRows
 from gpu_ops.texts.sent_rows import table_of
 
 _NEXT = 2
