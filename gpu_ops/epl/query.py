@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import narwhals as nw
 import pyarrow as pa
 
-from gpu_ops.api.events import events
 from gpu_ops.api.stream import Stream
 from gpu_ops.core.own_errors import own_errors
 from gpu_ops.core.turns import CLOCK, ORDER, PLACE, ROW
 from gpu_ops.epl.deployments import Deployments
 from gpu_ops.epl.running import RunningStatement
-from gpu_ops.errors import ColumnError, PlanError, shown
+from gpu_ops.errors import PlanError, shown
 from gpu_ops.plan.arrivals import OnTurns, delivered, on_turns
 from gpu_ops.plan.joins import Union, cast_to
 from gpu_ops.plan.ledger import Inserted
-from gpu_ops.plan.nodes import Filter, Node, Project
+from gpu_ops.plan.nodes import Filter, Node
+from gpu_ops.texts.at_rest import events_of
 from gpu_ops.texts.sent_rows import milliseconds
 
 _MILLISECOND = 1000
@@ -97,7 +97,7 @@ def query(
         raise PlanError(
             "Events of streams have times, and those of frames have none.", remedy='Name their column: time="at".'
         )
-    nodes = {name: _events(name, each, order, time) for name, each in given.items()}
+    nodes = {name: events_of(name, each, order, time) for name, each in given.items()}
     begin = milliseconds(start) * _MILLISECOND
     end = None if until is None else milliseconds(until) * _MILLISECOND
     moves = time is not None or is_stream == {True}
@@ -110,55 +110,6 @@ def query(
     if not made:
         raise PlanError("The text asks nothing.", remedy="Write a select as the last statement.")
     return Stream(_OverData(turns, deployments).answer(made))
-
-
-def _events(name: str, given: Any, order: str | None, time: str | None) -> Node:
-    """The events of an input, at the times that say in which order they come."""
-    if isinstance(given, Stream):
-        return given._node  # noqa: SLF001  (the frame of all verbs)
-    column = time or order
-    if column is None:
-        raise PlanError(
-            f"Nothing says in which order the events of {name!r} come.",
-            remedy='Name the column that does: order="seq", or time="at".',
-        )
-    try:
-        frame: Any = nw.from_native(given if not isinstance(given, Mapping) else pa.table(dict(given)))
-    except (TypeError, ValueError, pa.ArrowException) as error:
-        raise PlanError(
-            f"The events of {name!r} are {shown(given)}.",
-            remedy="Give a frame, a table or a stream: g.events(…) makes one of a file.",
-        ) from error
-    known = frame.collect_schema()
-    for each in (column, order):
-        if each is not None and each not in known:
-            raise ColumnError(f"{name!r} has no such column.", column=each, remedy=f"It has: {', '.join(known)}.")
-    dtype = known[column]
-    if not (dtype.is_integer() or isinstance(dtype, nw.Datetime)):
-        raise ColumnError(
-            f"It says when events of {name!r} come, and is {dtype}.", column=column, remedy="Cast it to whole numbers."
-        )
-    unit: Literal["us", "ms"] = "us" if time is None else "ms"
-    is_number = dtype.is_integer()
-    zone = None if is_number or dtype.time_zone is not None else "UTC"
-
-    def timed(by: str, all_columns: Any = frame) -> Node:
-        """The events, whose times are in a column."""
-        native = all_columns.to_native()
-        made = events(native, start=by, unit=unit if is_number else None, zone=zone, name=name)
-        return made._node  # noqa: SLF001
-
-    made = timed(column)
-    if column in made.schema.names:
-        return made
-    # The time is a property like others.
-    if made.on_spark:
-        # Spark's SQL makes no number of a time as Narwhals would write it.
-        times = f"{column}, as a time"
-        return timed(times, frame.with_columns(nw.col(column).alias(times)))
-    back = nw.col("start").dt.timestamp(unit).cast(dtype) if is_number else nw.col("start")
-    every = (back.alias(each) if each == column else nw.col(each) for each in known)
-    return Project(made, tuple(every), keep=False)
 
 
 class _OverData:
