@@ -81,14 +81,10 @@ def excused(vectors: Sequence[Vector], error: Exception) -> Iterator[Verdict]:
 
 def local(vectors: Sequence[Vector], device: str, *, live: bool = False) -> Iterator[Verdict]:
     """The local engine: a query per vector; or a running query, to which its events are pushed by three."""
-
-    def ask(query: g.Stream) -> pa.Table:
-        return pushed(query, device, in_time=True) if live else query.collect(device=device)
-
     # Languages whose expected rows are what a listener is handed after each event and each turn of the clock.
     languages: Mapping[str, Difference] = {
         "epl": partial(epl.difference, device=device, together=live),
-        "rql": partial(streamcruncher.difference, ask=ask),
+        "rql": partial(streamcruncher.difference, device=device, together=live),
     }
     for vector in vectors:
         language = next((language for language in languages if language in vector.line), None)

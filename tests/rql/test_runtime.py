@@ -1,0 +1,142 @@
+"""Runtimes of queries in cycles: batches, devices, checkpoints, listeners, queries behind queries, data at rest."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from gpu_ops import rql
+from gpu_ops.errors import ColumnError, PlanError, SourceError
+
+TYPES = {"order": {"id": "int", "item": "string", "n": "int", "ts": "timestamp"}}
+COUNTED = (
+    "select item, many from order (partition by item store last 3 seconds with count(id) as many) as t "
+    "where t.$row_status is new"
+)
+ALERT = (
+    "select a_id, b_id from alert a.id as a_id, b.id as b_id using order (partition store last 2 seconds "
+    "where item = 'a') as a correlate on n, order (partition store last 2 seconds where item = 'b') as b "
+    "correlate on n when present(a and not b) or present(a and b)"
+)
+JOINED = (
+    "select t.id, u.id as other from order (partition store last 3) as t, self#t as u "
+    "where t.$row_status is new and u.$row_status is not dead and t.item = u.item and t.id > u.id order by other"
+)
+TEXTS = {"counted": COUNTED, "alert": ALERT, "joined": JOINED}
+
+
+def made(device: str = "cpu") -> rql.Runtime:
+    return rql.Runtime(TYPES, times={"order": "ts"}, device=device)
+
+
+def events(seed: int = 3, size: int = 40) -> list[dict[str, Any]]:
+    chance = random.Random(seed)
+    times = sorted(chance.randrange(20_000) // 500 * 500 for _ in range(size))
+    return [{"id": at, "item": chance.choice("ab"), "n": at // 4, "ts": time} for at, time in enumerate(times)]
+
+
+def found(results: pa.Table) -> list[tuple[Any, ...]]:
+    return sorted(zip(*(column.to_pylist() for column in results.columns), strict=True), key=str)
+
+
+def whole(text: str) -> list[tuple[Any, ...]]:
+    """What a query gives where all events are sent at once."""
+    runtime, rows = made(), events()
+    query = runtime.register("q", text)
+    query.results()
+    runtime.send("order", rows, at=[row["ts"] for row in rows])
+    runtime.advance(60_000)
+    return found(query.results())
+
+
+@pytest.mark.parametrize("device", ["cpu", "array"])
+@pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
+def test_the_cut_of_the_input_changes_nothing(text: str, device: str) -> None:
+    runtime, rows, chance = made(device), events(), random.Random(5)
+    query = runtime.register("q", text)
+    query.results()
+    while rows:
+        some, rows = rows[: (size := chance.randint(1, 6))], rows[size:]
+        runtime.send("order", some, at=[row["ts"] for row in some])
+    runtime.advance(30_000)
+    runtime.advance(60_000)
+    assert found(query.results()) == whole(text) != []
+
+
+@pytest.mark.parametrize("text", [COUNTED, JOINED], ids=["counted", "joined"])
+def test_a_checkpoint_changes_nothing(text: str, tmp_path: Path) -> None:
+    runtime, path = made(), tmp_path / "cycles.checkpoint"
+    runtime.register("q", text).results()
+    for at, row in enumerate(events()):
+        if at % 10 == 7:
+            runtime.checkpoint(path)
+            runtime = rql.Runtime.restore(path, device="array" if at % 20 == 7 else "cpu")
+        runtime.send("order", row, at=[row["ts"]])
+    runtime.advance(60_000)
+    assert found(runtime["q"].results()) == whole(text)
+
+
+def test_at_rest_a_query_gives_the_same() -> None:
+    types = pa.schema([("id", pa.int32()), ("item", pa.string()), ("n", pa.int32()), ("ts", pa.int64())])
+    rows = pa.Table.from_pylist(events(), types)
+    table = rql.query(COUNTED, {"order": rows}, order="id", time="ts").collect()
+    at = table["start"].cast(pa.timestamp("ms", "UTC")).cast(pa.int64())
+    columns = [table["cycle"], at, table["item"], table["many"]]
+    assert found(pa.table(columns, names=["cycle", "at", "item", "many"])) == whole(COUNTED)
+
+
+def test_a_query_reads_what_another_one_gives() -> None:
+    runtime = made()
+    runtime.register("counted", COUNTED)
+    busy = runtime.register(
+        "busy",
+        "select item, many from counted (partition store last 10 where many > 1) as t where t.$row_status is new",
+    )
+    said: list[Any] = []
+    busy.listen(lambda result: said.append((result.at, result.rows.to_pylist())))
+    runtime.send("order", [{"id": at, "item": "a", "ts": at * 1_000} for at in range(3)], at=[0, 1_000, 2_000])
+    runtime.advance(2_500)
+    assert said == [(1_000, [{"item": "a", "many": 2}]), (2_000, [{"item": "a", "many": 3}])]
+    with pytest.raises(PlanError, match="'busy' reads what 'counted' gives"):
+        runtime.unregister("counted")
+    runtime.unregister("busy")
+    runtime.unregister("counted")
+    assert runtime.queries == ()
+
+
+def test_a_listener_that_raises_stops_nothing() -> None:
+    runtime = made()
+    query = runtime.register("q", COUNTED)
+
+    def raises(result: rql.CycleResult) -> None:
+        raise ValueError(result.query)
+
+    query.listen(raises)
+    assert len(runtime.send("order", {"id": 1, "item": "a", "ts": 0}, at=[0])) == 0
+    (result,) = runtime.advance(1)
+    assert (result.query, result.cycle, result.at, result.rows.to_pylist()) == ("q", 0, 0, [{"item": "a", "many": 1}])
+    assert [(name, str(error)) for name, error in runtime.errors] == [("q", "q")]
+
+
+def test_what_is_wrong_is_refused(tmp_path: Path) -> None:
+    runtime = made()
+    with pytest.raises(PlanError, match="There is no stream 'orders'"):
+        runtime.send("orders", [])
+    with pytest.raises(PlanError, match="There is no table 'order'"):
+        runtime.insert("order", [])
+    with pytest.raises(PlanError, match="which is no stream"):
+        runtime.register("q", COUNTED, weights={"orders": 0.5})
+    runtime.register("q", COUNTED)
+    with pytest.raises(PlanError, match="There is a query, a stream or a table 'q'"):
+        runtime.register("q", COUNTED)
+    runtime.advance(5)
+    with pytest.raises(PlanError, match="cannot go back"):
+        runtime.advance(4)
+    with pytest.raises(ColumnError, match="no such column"):
+        rql.Runtime(TYPES, times={"order": "seen"})
+    with pytest.raises(SourceError):
+        rql.Runtime.restore(tmp_path / "none")
