@@ -6,6 +6,6 @@ from gpu_ops.rql.parsing import parse
 from gpu_ops.rql.planning.known import WindowSize
 from gpu_ops.rql.query import query
 from gpu_ops.rql.running import CycleResult, RunningCycles
-from gpu_ops.rql.runtime import Runtime
+from gpu_ops.rql.runtime import CycleRuntime as Runtime
 
 __all__ = ["CycleResult", "RunningCycles", "Runtime", "WindowSize", "parse", "query"]

@@ -60,7 +60,7 @@ class SentCycles(Sequence[CycleResult]):
         return iter(self._results)
 
 
-class Runtime:
+class CycleRuntime:
     """Queries in cycles, their streams and tables, and a clock.
 
     Nothing happens by itself: `send`, `insert` and `advance` say what happens. What comes at one millisecond comes to

@@ -18,7 +18,7 @@ from gpu_ops.rql.planning.known import KnownSources, QuerySettings
 from gpu_ops.rql.planning.partitions import PartitionPlanner
 from gpu_ops.rql.planning.refreshed import forever
 from gpu_ops.rql.planning.scopes import clock_of
-from gpu_ops.rql.planning.selects import CycleRows, QueryPlanner, names_shown
+from gpu_ops.rql.planning.selects import CycleRows, SelectPlanner, names_shown
 from gpu_ops.rql.queries import AlertSource, CycleQuery, JoinedTables, PlainTable, StreamTable
 from gpu_ops.texts.expressions import Syntax
 from gpu_ops.texts.placed_error import failure_at
@@ -85,7 +85,7 @@ def planned(query: CycleQuery, known: KnownSources, settings: QuerySettings, unt
         clock=clock_of(settings.schedule),
     )
     ordered = bool(query.order_by)
-    made = QueryPlanner(reads).query(query, ordered=ordered)
+    made = SelectPlanner(reads).query(query, ordered=ordered)
     numbered = NumberedCycles(made.node, beats, settings.schedule, until)
     schema = pa.schema(list(zip(names_shown(made), made.types(), strict=True)))
     return PlannedQuery(

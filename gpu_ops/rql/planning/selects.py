@@ -111,7 +111,7 @@ class _Joined:
     tables: tuple[BoundTable, ...]
 
 
-class QueryPlanner:
+class SelectPlanner:
     """Plans queries over what is there in cycles.
 
     Args:
