@@ -60,6 +60,9 @@ class InstancePlan:
         if names.context is None:
             return
         types = [each.source for each in query.streams]
+        for each in types:
+            if isinstance(each, q.PatternSource):
+                raise unsupported(each, "patterns in contexts")
         keyed = [level for level in names.context.levels if level.entering]
         for level in keyed:
             if not any(getattr(each, "type_name", "") in level.entering for each in types):
