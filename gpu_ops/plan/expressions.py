@@ -19,6 +19,7 @@ from narwhals.exceptions import ColumnNotFoundError
 from gpu_ops.core import marks
 from gpu_ops.core.polars_frames import plain_type, to_frame
 from gpu_ops.core.time import LIFETIME, TIME_TYPE
+from gpu_ops.core.turns import GROUPING, INSTANCE, ORDER, ROW
 from gpu_ops.errors import ColumnError, PlanError, unknown_column
 from gpu_ops.plan.integers import NAMES, Guard, by_type
 from gpu_ops.plan.terms import Rule, Term, as_it_is, remade, terms
@@ -151,10 +152,12 @@ _DIVISIONS = {"__truediv__", "__floordiv__", "__mod__"}
 
 
 def exact_divisions(expressions: Sequence[nw.Expr], schema: pa.Schema) -> tuple[nw.Expr, ...]:
-    """The same expressions with each literal divisor replaced by a column.
+    """The same expressions with each constant divisor replaced by a column.
 
-    Polars multiplies by the reciprocal of a literal, if there is more than one row: 5 / 3 is then one bit off, and
-    0.6 // 0.2 is 3. By a column that holds the number in each row, every quotient is IEEE 754's, as elsewhere.
+    Polars multiplies by the reciprocal of what it holds once for all rows, if there is more than one: 5 / 3 is then one
+    bit off, and 0.6 // 0.2 is 3. By a column that holds the number in each row, every quotient is IEEE 754's, as
+    elsewhere. So a number that reads no column, as `coalesce(3, 1)`, is a column where it divides, and where it is
+    selected, as a later expression may divide by it. So is what chooses one, as `case when v > 0 then 3 end`.
 
     Args:
         expressions: Row-wise expressions.
@@ -169,6 +172,9 @@ def exact_divisions(expressions: Sequence[nw.Expr], schema: pa.Schema) -> tuple[
     """
     return tuple(_exact(rewritten(expression, schema, whole_form), schema) for expression in expressions)
 
+
+_INTERNAL = frozenset({ROW, ORDER, GROUPING, INSTANCE})
+"""Constants that nothing divides by."""
 
 _REWRITTEN = {"mean_horizontal", "__floordiv__", "__mod__", "__rfloordiv__", "__rmod__"}
 
@@ -214,26 +220,42 @@ def whole_form(term: Term) -> Term:
 
 
 def _exact(expression: nw.Expr, schema: pa.Schema) -> nw.Expr:
-    made = _divided_by_columns(expression)
-    if made is expression:
+    if _DIVISIONS.isdisjoint(function_names(expression)) and not _may_be_constant(expression):
         return expression
     frame = nw.from_native(_probe(schema))
-    # Division of a decimal is exact, and by a column it has another type.
-    same: bool = frame.select(made).schema == frame.select(expression).schema
-    return made if same else expression
+    wanted: Any = frame.select(expression).schema
+    # Division of a decimal is exact, and by a column it has another type. A literal beside a float32 is one too.
+    for dtype in (None, nw.Float32()):
+        made = _divided_by_columns(expression, frame, dtype)
+        if _may_be_constant(expression):
+            ((name, own),) = wanted.items()
+            if own.is_numeric() and not own.is_decimal() and name not in _INTERNAL:
+                made = _in_each_row(made, own).alias(name)
+        if made is not expression and frame.select(made).schema == wanted:
+            return made
+    return expression
 
 
-def _divided_by_columns(expression: nw.Expr) -> nw.Expr:
+def _divided_by_columns(expression: nw.Expr, frame: Any, dtype: Any) -> nw.Expr:
+    """An expression whose constant divisors are columns: of their own types, or of a given one."""
     nodes, changed = [], False
     for node in expression._nodes:  # noqa: SLF001
-        operands = tuple(_divided_by_columns(each) if isinstance(each, nw.Expr) else each for each in node.exprs)
-        if node.name in _DIVISIONS and (number := _number(operands[0])) is not None:
-            operands = (nw.col("start").dt.timestamp("us") * 0 + number,)
+        operands = tuple(
+            _divided_by_columns(each, frame, dtype) if isinstance(each, nw.Expr) else each for each in node.exprs
+        )
+        if node.name in _DIVISIONS and _may_be_constant(operands[0]):
+            number = operands[0] if isinstance(operands[0], nw.Expr) else nw.lit(operands[0])
+            operands = (_in_each_row(number, dtype or _only_type(frame.select(number))),)
         if any(mine is not before for mine, before in zip(operands, node.exprs, strict=True)):
             node = remade(node, operands)  # noqa: PLW2901
             changed = True
         nodes.append(node)
     return nw.Expr(*nodes) if changed else expression
+
+
+def _only_type(frame: Any) -> Any:
+    (dtype,) = frame.schema.values()
+    return dtype
 
 
 def guards(
@@ -267,12 +289,32 @@ def values(expressions: Sequence[nw.Expr], schema: pa.Schema) -> dict[str, Term]
     return {name: term for each in expressions for name, term in terms(each, frame, as_it_is).items()}
 
 
-def _number(operand: object) -> float | None:
-    """The number of a literal operand; None of any other operand."""
-    if isinstance(operand, nw.Expr) and len(operand._nodes) == 1 and operand._nodes[0].kind.name == "LITERAL":  # noqa: SLF001
-        node = operand._nodes[0]  # noqa: SLF001
-        operand = None if node.kwargs.get("dtype") is not None else node.kwargs.get("value")
-    return operand if isinstance(operand, int | float) and not isinstance(operand, bool) else None
+_READS = frozenset({"COL", "NTH", "EXCLUDE", "ALL", "SELECTOR", "SERIES"})
+_CHOOSES = frozenset({"when_then", "coalesce"})
+
+
+def _is_constant(operand: object) -> bool:
+    """Whether a number, or an expression that reads no column."""
+    if not isinstance(operand, nw.Expr):
+        return isinstance(operand, int | float) and not isinstance(operand, bool)
+    return not any(
+        node.kind.name in _READS or (not node.str_as_lit and any(isinstance(each, str) for each in node.exprs))
+        for node in _walk(operand)
+    )
+
+
+def _may_be_constant(operand: object) -> bool:
+    """Whether Polars may hold it once for all rows: so it does where each row happens to choose the same constant."""
+    chosen = (node for node in _walk(operand) if node.name in _CHOOSES) if isinstance(operand, nw.Expr) else ()
+    return _is_constant(operand) or any(
+        _is_constant(each) for node in chosen for each in node.exprs[int(node.name == "when_then") :]
+    )
+
+
+def _in_each_row(number: nw.Expr, dtype: Any) -> nw.Expr:
+    """A constant as a column of a type: times 1, which leaves -0.0 as it is."""
+    one = nw.col("start").dt.timestamp("us") * 0 + 1
+    return number.cast(dtype) * one.cast(dtype)
 
 
 @lru_cache(maxsize=256)

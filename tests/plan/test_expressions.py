@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
 import narwhals as nw
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -102,6 +104,15 @@ def test_types_that_do_not_fit_are_refused_when_the_plan_is_made() -> None:
         (lambda v: (v / 3).abs() + v / 7, -5, 5 / 3 - 5 / 7),
         (lambda v: nw.when(v / 3 >= 5 / 3).then(v / 100).otherwise(0.0), 5, 0.05),
         (lambda v: 7 / v, 3, 7 / 3),
+        (lambda v: v / nw.coalesce(nw.lit(49.0), nw.lit(1.0)), 5 / 7, 5 / 7 / 49),
+        (lambda v: v / (nw.lit(48.0) + 1), 5 / 7, 5 / 7 / 49),
+        (lambda v: v / nw.lit(49).cast(nw.Float64), 5 / 7, 5 / 7 / 49),
+        (lambda v: v / nw.when(v > 0).then(nw.lit(49.0)), 5 / 7, 5 / 7 / 49),
+        (lambda v: v / 300, 5 / 7, 5 / 7 / 300),
+        (lambda v: v / -0.0, 5.0, -math.inf),
+        (lambda v: v / 0.0, 5.0, math.inf),
+        (lambda v: v / nw.coalesce(nw.lit(0.0), nw.lit(1.0)), 5.0, math.inf),
+        (lambda v: v / (nw.lit(-1.0) * 0.0), 5.0, -math.inf),
         (lambda v: v / 2, Decimal("0.04"), Decimal("0.02")),
     ],
 )
@@ -114,6 +125,22 @@ def test_a_quotient_is_the_nearest_float_in_any_number_of_rows(
     live = stream.start(device="cpu")
     live.push(table.slice(0, 1))
     assert live.results()["q"].to_pylist() == [expected]
+
+
+@pytest.mark.parametrize("divisor", [nw.lit(49.0), nw.lit(49), nw.when(nw.col("v") > 0).then(nw.lit(49.0))])
+def test_a_quotient_by_a_selected_constant_is_the_nearest_float(divisor: nw.Expr) -> None:
+    values = [number / 7 for number in range(1, 100)]
+    stream = g.events(pa.table({"at": range(len(values)), "v": values}), start="at", unit="s")
+    made = stream.with_columns(c=divisor).with_columns(d=g.col("c") * 1).select(q=g.col("v") / g.col("d"))
+    assert made.collect(device="cpu")["q"].to_pylist() == [each / 49 for each in values]
+
+
+def test_a_quotient_of_float32_by_a_literal_is_one_of_float32() -> None:
+    values = np.arange(1, 100, dtype=np.float32) / np.float32(7)
+    stream = g.events(pa.table({"at": range(len(values)), "v": values}), start="at", unit="s")
+    made = stream.select(q=g.col("v") / 49.0).collect(device="cpu")["q"]
+    assert made.type == pa.float32()
+    assert made.to_pylist() == (values / np.float32(49)).tolist()
 
 
 @pytest.mark.parametrize("device", ["cpu", "array"])
