@@ -28,7 +28,7 @@ from gpu_ops.epl.statements import CreateContext, CreateExpression, CreateSchema
 from gpu_ops.epl.templates import CutText, Template, Templates, cut
 from gpu_ops.epl.variables import Variables, typed
 from gpu_ops.errors import ColumnError, PlanError, QueryFailedError
-from gpu_ops.operators.runtime.steps import running
+from gpu_ops.operators.runtime.steps import FirstFailure, running
 from gpu_ops.plan.nodes import Feed
 from gpu_ops.texts.binding.expressions import constant
 from gpu_ops.texts.binding.types import NULL, common_type, event_type, type_name, type_of
@@ -369,7 +369,8 @@ class Deployments:
         with shown_in(text):
             plan = self.planned(parse(text)[0], statement.since)
         self._leave([statement])
-        statement.become(text, plan, running(plan.node, statement.device))
+        own = running(plan.node, statement.device, FirstFailure(statement.device))
+        statement.become(text, plan, own)
         self._sift(statement, parse(text)[0])
         self.alone[statement.name] = statement
         self.changes += 1
@@ -583,9 +584,8 @@ class Deployments:
             fields = [each.with_name(name) for each, name in zip(plan.columns, names, strict=True)]
             plan = replace(plan, columns=pa.schema(fields))
         device = place(plan.node, self._device)
-        made = RunningStatement(
-            name, str(statement), plan, target, names, clock, device, running(plan.node, device), self._listening
-        )
+        own = running(plan.node, device, FirstFailure(device))
+        made = RunningStatement(name, str(statement), plan, target, names, clock, device, own, self._listening)
         self._number += 1
         made.number = self._number
         self.statements[name] = self.alone[name] = made

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from gpu_ops.core.turns import PLACE, TURN
 from gpu_ops.devices import Device, choose
+from gpu_ops.epl.failed_turns import in_turns
 from gpu_ops.epl.planning.planned import PlannedStatement
 from gpu_ops.epl.planning.standing import PlannedGroup, closed
 from gpu_ops.epl.running import Delivery, Listening, RunningStatement
@@ -378,8 +379,14 @@ class StatementGroup:
             frame = self.device.columns.from_arrow(rows.table(self._read))
             source, slots = self._index.matched(frame, len(rows.places))
         except Exception as error:  # noqa: BLE001  (it is what each of them would have failed of)
-            self._fail([each for each in self.statements if each.failed is None], error, failures)
-            return None
+            first, wrong = self._first_bad(rows, error)
+            made = self.taken(rows.between(0, first), until, failures) if first else None
+            self._fail(
+                [each for each in self.statements if each.failed is None],
+                in_turns(wrong, int(rows.places[first])),
+                failures,
+            )
+            return made
         made = self._shown_of(rows, source, slots, until, failures) if len(source) else None
         if made is not None:
             with self._lock:  # another thread may take what was kept before
@@ -407,10 +414,13 @@ class StatementGroup:
             self._shown = None
             bad = dict(self._bad(given, until))
             failing = np.isin(source, some[list(bad)])
+            kept = np.ones_like(failing)
             for slot in np.unique(slots[failing]).tolist():
-                first = int(np.searchsorted(some, source[(slots == slot) & failing][0]))
-                self._fail([self._members.statements[slot]], bad[first], failures)
-            kept = ~np.isin(slots, np.unique(slots[failing]))
+                # What comes before its first bad row stands.
+                row = source[(slots == slot) & failing][0]
+                kept &= (slots != slot) | (source < row)
+                wrong = in_turns(bad[int(np.searchsorted(some, row))], int(rows.places[row]))
+                self._fail([self._members.statements[slot]], wrong, failures)
             if not kept.any():
                 return None
             return self._shown_of(rows, columns.array(source[kept]), columns.array(slots[kept]), until, failures)
@@ -454,7 +464,22 @@ class StatementGroup:
             for low, upto in ((0, count // 2), (count // 2, count)):
                 yield from self._bad(rows.between(low, upto), until, first + low)
 
-    def _fail(self, statements: Sequence[RunningStatement], error: Exception, failures: list[RunningStatement]) -> None:
+    def _first_bad(self, rows: PlacedRows, error: Exception) -> tuple[int, Exception]:
+        """The first row of which the filters cannot be asked, and why."""
+        low, high = 0, len(rows.places)
+        while high - low > 1:
+            middle = (low + high) // 2
+            try:
+                frame = self.device.columns.from_arrow(rows.between(0, middle).table(self._read))
+                self._index.matched(frame, middle)
+                low = middle
+            except Exception as earlier:  # noqa: BLE001  (it is what all of them would have failed of)
+                high, error = middle, earlier
+        return low, error
+
+    def _fail(
+        self, statements: Sequence[RunningStatement], error: BaseException, failures: list[RunningStatement]
+    ) -> None:
         """Some statements give nothing any more."""
         if not statements:
             return

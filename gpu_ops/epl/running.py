@@ -18,7 +18,7 @@ from gpu_ops.devices import Device
 from gpu_ops.epl.planning.planned import PlannedStatement
 from gpu_ops.errors import PlanError, shown
 from gpu_ops.operators.runtime.released import EndedInstances
-from gpu_ops.operators.runtime.steps import RunningNode
+from gpu_ops.operators.runtime.steps import FirstFailure, RunningNode
 from gpu_ops.plan.nodes import Feed, Node
 from gpu_ops.plan.standing import StandingFilter
 from gpu_ops.texts.feeding import PlacedRows, TickRows, leaves_of, stepped_node
@@ -429,7 +429,17 @@ class RunningStatement:
                 tables.append(table.append_column(PLACE, pa.array(columns.host(events.start))))
         if not tables:
             return schema.append(pa.field(PLACE, pa.int64())).empty_table()
-        return _in_order(tables[0] if len(tables) == 1 else pa.concat_tables(tables).combine_chunks())
+        made = _in_order(tables[0] if len(tables) == 1 else pa.concat_tables(tables).combine_chunks())
+        failure = self._running.failure
+        if failure is None or failure.error is None:
+            return made
+        return _where(made, made[PLACE].to_numpy() < failure.place)
+
+    @property
+    def failure(self) -> FirstFailure:
+        """At which row the last step failed, and why, if it did; what was made before that place stands."""
+        assert self._running is not None and self._running.failure is not None  # noqa: S101, PT018  (nor does its group)
+        return self._running.failure
 
     @cached_property
     def _ended(self) -> EndedInstances:

@@ -13,10 +13,12 @@ import pyarrow as pa
 from gpu_ops.core.arguments import whole
 from gpu_ops.core.turns import LEVEL, STEP, TURN
 from gpu_ops.epl.deployments import Deployments
+from gpu_ops.epl.failed_turns import in_turns
 from gpu_ops.epl.groups import StatementGroup
 from gpu_ops.epl.order import Order, SomeTurns, order_of
 from gpu_ops.epl.running import DeliveredPart, RunningStatement, SentDeliveries
 from gpu_ops.errors import PlanError, QueryFailedError
+from gpu_ops.operators.runtime.steps import FirstFailure
 from gpu_ops.plan.nodes import Feed
 from gpu_ops.texts.feeding import PlacedRows, TickRows
 from gpu_ops.texts.sent_rows import arrival_times, milliseconds, placed, system_time, table_of, timed_rows
@@ -132,7 +134,7 @@ class Service:
             arrived = {**arrived, plan.context.leaf: self._instances(statement, arrived, ticks, first, cti)}
         made = statement.step(arrived, (deployments.ticks, ticks), cti)
         if plan.setting is not None:
-            made = variables.changed(number, plan.setting, made, statement.device)
+            made = variables.changed(number, plan.setting, made, statement.failure)
         return made
 
     def _instances(
@@ -326,13 +328,15 @@ class Service:
                 if statement.target and len(made):
                     inserted.setdefault(statement.target, []).append(statement.inserted(made))
                 delivered = statement.delivered(made)
+                failure = statement.failure
             except BaseException as error:  # noqa: BLE001  (the other statements take the turn, then it is raised)
-                statement.failed = error
-                failures.append(statement)
-                error.add_note(f"The statement {statement.name!r} has failed, and gives nothing any more.")
-                continue
+                delivered, failure = None, FirstFailure(statement.device, error=error)
             if delivered is not None:
                 found.append(delivered)
+            if failure.error is not None:
+                statement.failed = in_turns(failure.error, failure.place, turns.arrived)
+                failures.append(statement)
+                statement.failed.add_note(f"The statement {statement.name!r} has failed, and gives nothing any more.")
         # Groups insert nothing and set nothing, so that nobody waits for them.
         for group in self._groups:
             (name,) = group.plan.reads
@@ -392,7 +396,11 @@ class Service:
     def _asked(self, statement: RunningStatement, *, ask: bool) -> pa.Table:
         """Show a statement the clock, and maybe ask for its content."""
         ticks = self._ticked(np.array([self.clock]), ask=ask)
-        return self._stepped(statement, {}, ticks, int(ticks.places[0]), self._turns.next * TURN)
+        made = self._stepped(statement, {}, ticks, int(ticks.places[0]), self._turns.next * TURN)
+        if statement.failure.error is not None:
+            statement.failed = in_turns(statement.failure.error, statement.failure.place)
+            raise statement.failed
+        return made
 
 
 def _timed_rows(table: pa.Table, places: Any, times: Any) -> PlacedRows:

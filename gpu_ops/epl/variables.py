@@ -17,6 +17,7 @@ from gpu_ops.epl.planning.variables import KnownVariable, ReadVariables, column_
 from gpu_ops.errors import ColumnError, PlanError, shown
 from gpu_ops.operators.events import Events
 from gpu_ops.operators.operator import EachPiece, Operator
+from gpu_ops.operators.runtime.steps import FirstFailure
 from gpu_ops.plan.nodes import Node
 from gpu_ops.texts.binding import types as t
 from gpu_ops.texts.feeding import PlacedRows
@@ -122,25 +123,42 @@ class Variables:
         order = order[np.append(places[order][1:] != places[order][:-1], True)]
         return places[order], values.take(pa.array(order))
 
-    def changed(self, number: int, setting: VariableSetting, rows: pa.Table, device: Device) -> pa.Table:
+    def changed(self, number: int, setting: VariableSetting, rows: pa.Table, failure: FirstFailure) -> pa.Table:
         """What a statement sets, at the rows that trigger it; those behind it see it.
 
         Args:
             number: The number of the statement.
             setting: What it sets.
             rows: The rows, with their places.
-            device: Where it computes.
+            failure: Where it computes; told of the first row for which that fails. What the rows before it set stands.
 
         Returns:
             The variables at each row, as columns of deliveries.
         """
         read = [name for name in setting.rows.schema.names if name in rows.column_names]
         made = rows.drop_columns(read)
-        if not len(rows):
-            return pa.schema([*made.schema, *setting.values.schema]).empty_table()
+        values = pa.schema(setting.values.schema).empty_table()
         places = rows[PLACE].to_numpy()
-        before = {name: self._before(name, number, places) for name in setting.reads}
-        values = _Scan(setting, rows.select(read), places, before, device).values()
+
+        def valued(count: int) -> pa.Table:
+            before = {name: self._before(name, number, places[:count]) for name in setting.reads}
+            some = rows.select(read).slice(0, count)
+            return _Scan(setting, some, places[:count], before, failure.device).values()
+
+        try:
+            values = valued(len(rows)) if len(rows) else values
+        except Exception as failed:  # noqa: BLE001  (whatever it is, it is that of a row)
+            low, high, error = 0, len(rows), failed
+            while high - low > 1:
+                middle = (low + high) // 2
+                try:
+                    values, low = valued(middle), middle
+                except Exception as earlier:  # noqa: BLE001  (likewise)
+                    high, error = middle, earlier
+            failure.place, failure.error = int(places[low]), error
+            made, places = made.slice(0, low), places[:low]
+        if not len(made):
+            return pa.schema([*made.schema, *setting.values.schema]).empty_table()
         columns = {name: values[f"@column {at}"].combine_chunks() for at, name in enumerate(setting.names)}
         self._changes.append(_SetValues(number, places, columns))
         for name in values.column_names:

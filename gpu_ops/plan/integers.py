@@ -74,7 +74,8 @@ class Guard:
         expression: The expression as it was written.
         schema: The payload that it may read.
         values: Its terms, by the names of its columns.
-        said: The names that errors show for columns that the user has not named.
+        said: The names that errors show for columns that the user has not named, and what the user has written for
+            a column, behind ``=`` and its name, or for a condition, behind ``=`` alone.
 
     Examples:
         >>> import polars as pl
@@ -92,7 +93,8 @@ class Guard:
     said: Mapping[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        text = repr(unnamed(self.expression))
+        own = [self.said[key] for key in (*(f"={name}" for name in self.values), "=") if key in self.said]
+        text = own[0] if own else repr(unnamed(self.expression))
         for name, meant in self.said.items():
             text = text.replace(f"col({name})", meant)
         return text

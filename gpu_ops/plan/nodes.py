@@ -514,12 +514,17 @@ class Expressions(Unary):
 
 @dataclass(frozen=True, eq=False)
 class Filter(Expressions):
-    """Events for which a condition holds; null counts as no."""
+    """Events for which a condition holds; null counts as no. ``said`` as in `Project`."""
 
     condition: nw.Expr
+    said: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check_boolean(self.input.schema, self.condition, where="filter")
+
+    @property
+    def names(self) -> Mapping[str, str]:
+        return self.said
 
     @cached_property
     def exact(self) -> tuple[nw.Expr, ...]:
@@ -547,7 +552,8 @@ class Filter(Expressions):
 class Project(Expressions):
     """A new payload; with ``keep`` the old columns stay beside the new ones.
 
-    ``said`` has the names that an error shows for columns that the user has not named.
+    ``said`` has the names that an error shows for columns that the user has not named, and for whole expressions
+    (`gpu_ops.plan.integers.Guard`).
     """
 
     expressions: tuple[nw.Expr, ...]

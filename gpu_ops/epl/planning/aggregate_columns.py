@@ -41,6 +41,11 @@ class AggregateColumns:
             self.columns[self._named[key]] = bound.value
         return self._named[key]
 
+    @property
+    def words(self) -> dict[str, str]:
+        """How its columns are written, as `gpu_ops.plan.integers.Guard` asks for it."""
+        return {f"={name}": key.rpartition(": ")[0] for key, name in self._named.items() if not key.startswith(": ")}
+
     def add(self, aggregate: Aggregate, keys: tuple[str, ...] | None, life: Life) -> str:
         """The column of an aggregate."""
         name = f"@{self.named}value {len(self.made)}"

@@ -16,6 +16,7 @@ from gpu_ops.epl.planning.point_rates import ClockRate, by_clock, by_stamps, is_
 from gpu_ops.plan import aggregates as g
 from gpu_ops.plan.aggregates import Aggregate
 from gpu_ops.plan.deliveries import Life
+from gpu_ops.plan.expressions import column_names
 from gpu_ops.plan.ordered_aggregates import mean_absolute_deviation, median
 from gpu_ops.texts.binding import types as t
 from gpu_ops.texts.binding.bound import Bound
@@ -61,6 +62,12 @@ class PlannedAggregates(AggregateColumns):
         if call not in self.known:
             self.known[call] = self._bound(call)
         return self.known[call].of(call)
+
+    @property
+    def written(self) -> dict[str, str]:
+        """How the aggregates are written, by the names of their columns."""
+        made = [each.aggregate.name for each in self.made]
+        return {name: str(call) for call, bound in self.known.items() for name in column_names(bound.value, made)}
 
     def counted(self) -> None:
         """Have a count of rows: where there is no other aggregate, groups are known by it."""

@@ -62,8 +62,7 @@ def by_place(
     bound = bind_shown(given[0], aggregates.events)
     column, index = aggregates.column(bound), _index(call, given)
     if name == "nth":
-        made = nth(column, -1 - (index or 0), order=PLACE)
-        return Bound(nw.col(aggregates.add(aggregates.only(made, held), keys, life)), bound.type)
+        return Bound(_nth(aggregates, column, index or 0, held, keys), bound.type)
     if life == "ever":
         choose = first if name == "first" else last
         known = [*held, ~bound.value.is_null()]
@@ -86,6 +85,18 @@ def last_of(aggregates: AggregateColumns, bound: Bound, life: Life) -> nw.Expr:
     if pa.types.is_nested(bound.type):
         return nw.col(aggregates.add(placed(column, -1), None, life))
     return _first_or_last(aggregates, "last", column, [], None, life)
+
+
+def _nth(
+    aggregates: AggregateColumns, column: str, back: int, held: list[nw.Expr], keys: tuple[str, ...] | None
+) -> nw.Expr:
+    """The value so many before the latest one; null does not count.
+
+    As in Esper, where exactly so many are left in the window, it is the one that left last.
+    """
+    last = aggregates.add(aggregates.only(nth(column, -1 - back, order=PLACE), held), keys, "ever")
+    count = aggregates.add(aggregates.only(g.count(column), held), keys, "alive")
+    return nw.when(nw.col(count).fill_null(0) >= back).then(nw.col(last))
 
 
 def _first_or_last(
@@ -129,9 +140,13 @@ def by_value(
     if name == "sorted":
         value = nw.col(aggregates.add(aggregates.only(listed(column, columns, down), held), keys, life))
         return Bound(nw.when(value.list.len() > 0).then(value), pa.list_(event.type))
-    return Bound(
-        nw.col(aggregates.add(aggregates.only(placed(column, 0, columns, down), held), keys, life)), event.type
-    )
+    best = nw.col(aggregates.add(aggregates.only(placed(column, 0, columns, down), held), keys, life))
+    if life == "ever" and name == "maxby" and len(columns) == 1:
+        # As in Esper, an event with a null key gives way to any that comes after it.
+        known = nw.col(aggregates.add(aggregates.only(g.count(columns[0]), held), keys, life)).fill_null(0) > 0
+        newest = nw.col(aggregates.add(aggregates.only(placed(column, -1), held), keys, life))
+        best = nw.when(known).then(best).otherwise(newest)
+    return Bound(best, event.type)
 
 
 def _index(call: FunctionCall, given: Sequence[Any]) -> int | None:

@@ -15,7 +15,9 @@ from gpu_ops.epl.planning.events import bind_shown
 from gpu_ops.epl.planning.windows import StreamWindows
 from gpu_ops.epl.queries import View
 from gpu_ops.plan.aggregates import count
+from gpu_ops.plan.aggregates import min as smallest
 from gpu_ops.plan.look_back import Earlier, LookBack
+from gpu_ops.plan.lookups import Looked, Lookup
 from gpu_ops.plan.nodes import Node, extended
 from gpu_ops.plan.unnest import ElementOf
 from gpu_ops.texts import expressions as e
@@ -27,6 +29,8 @@ from gpu_ops.texts.placed_error import failure_at, unsupported
 
 PREVIOUS = ("prev", "prevtail", "prevcount", "prevwindow")
 GROUPWIN = frozenset({"groupwin", "groupby"})
+ARRIVED = "@arrived"
+"""The column of deliveries with the place at which their row arrived."""
 
 
 @dataclass
@@ -40,6 +44,8 @@ class LookingBack:
         named: What the names of its columns begin with, behind the `@`.
         within: Columns of whose values each combination is looked at by itself.
         elements: Columns of deliveries that `with_elements` makes: each of which list, and which element of it.
+        later: The columns of what is looked up where rows are output, which may be later than they are delivered; None
+            if they see the window as they are delivered.
     """
 
     windows: StreamWindows
@@ -48,12 +54,15 @@ class LookingBack:
     named: str = ""
     within: tuple[str, ...] = ()
     has_previous: bool = False
+    later: AggregateColumns | None = None
     elements: dict[str, tuple[str, nw.Expr]] = field(default_factory=dict)
     _columns: dict[str, nw.Expr] = field(default_factory=dict)
     _named: dict[str, str] = field(default_factory=dict)
     _earlier: dict[tuple[str, int, bool], Earlier] = field(default_factory=dict)
     _types: dict[str, pa.DataType] = field(default_factory=dict)
     _groups: tuple[str, ...] = ()
+    _by_group: tuple[str, ...] = ()
+    places: bool = False
 
     # What is asked
 
@@ -72,7 +81,9 @@ class LookingBack:
             return None
         if not self.views:
             raise failure_at(call, f"{call.name} needs a window, and the stream has none.", "Write one: #length(100).")
-        made = self.in_window(call, aggregates)
+        made = self.in_window(call, aggregates if self.later is None else self.later)
+        if self.later is not None:
+            self._by_group = tuple(aggregates.column(bound, "key") for bound in self._grouping())
         self.has_previous = True
         # What leaves sees nothing; nor do rows that wait for their batch.
         sees = (nw.col(ROW) == NEW) if self.windows.in_batches else (nw.col(ROW) != OLD)
@@ -98,7 +109,8 @@ class LookingBack:
         at = _whole(call, index)
         if name == "prev" and self.windows.in_batches:
             self._groups = self._group_columns()
-            return self._looked(at, value, together=True)
+            looked = self._looked(at, value, together=True)
+            return looked if self.later is None else self._if_posted_last(looked)
         shown = bind_shown(value, self.events)
         made = placed(aggregates.column(shown), at if name == "prev" else -1 - at, *self._order)
         return Bound(nw.col(aggregates.add(made, self._keys(aggregates), "window")), shown.type)
@@ -118,6 +130,13 @@ class LookingBack:
         name = f"@{self.named}element {len(self.elements)}"
         self.elements[name] = (column, at)
         return Bound(nw.col(name), shown.type)
+
+    def _if_posted_last(self, looked: Bound) -> Bound:
+        """What a row sees of its own batch, if that is the one that was posted last when it is output."""
+        assert self.later is not None  # noqa: S101  (the caller saw to it)
+        self.places = True
+        first = nw.col(self.later.add(smallest(PLACE), self._keys(self.later), "window"))
+        return Bound(nw.when(nw.col(ARRIVED) >= first).then(looked.value), looked.type)
 
     def _looked(self, back: int, shown: e.Syntax, *, together: bool) -> Bound:
         """A column of the row so many before."""
@@ -167,6 +186,7 @@ class LookingBack:
 
     def rows(self, memberships: Node) -> Node:
         """Rows in the windows, with what they see of earlier ones."""
+        memberships = extended(memberships, [nw.col(PLACE).alias(ARRIVED)] if self.places else [])
         if not self._earlier:
             return memberships
         below = extended(memberships, [value.alias(name) for name, value in self._columns.items()])
@@ -180,13 +200,22 @@ class LookingBack:
             node = ElementOf(node, column, places[name], name)
         return node
 
+    def looked_up(self, output: Node) -> Node:
+        """Rows as they are output, with what is in the window then."""
+        if self.later is None or not self.later.made:
+            return output
+        content = extended(self.windows.memberships, [each.alias(name) for name, each in self.later.columns.items()])
+        keys = self._keys(self.later)
+        on = tuple(zip(self._by_group, keys, strict=True))
+        return Lookup(content, output, tuple(Looked(each.aggregate, on) for each in self.later.made))
+
     def waiting(self, content: Node) -> Node:
         """Rows that wait for their batch: they have not come out of the windows, and see nothing."""
         columns = [value.alias(name) for name, value in self._columns.items()]
         none = [
             nw.lit(None, t.narwhals_type(self._types[each.column])).alias(each.name) for each in self._earlier.values()
         ]
-        return extended(content, [*columns, *none])
+        return extended(content, [*columns, *none, *([nw.col(PLACE).alias(ARRIVED)] if self.places else [])])
 
 
 def looks_into_window(node: e.Syntax) -> bool:

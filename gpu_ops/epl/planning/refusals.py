@@ -5,7 +5,9 @@ from __future__ import annotations
 from gpu_ops.core.turns import DUE
 from gpu_ops.epl import queries as q
 from gpu_ops.epl.planning.aggregates import PlannedAggregates
-from gpu_ops.epl.planning.mentions import drops_oldest, may_drain
+from gpu_ops.epl.planning.looking_back import looks_into_window
+from gpu_ops.epl.planning.mentions import drops_oldest, local_keys, may_drain
+from gpu_ops.epl.planning.parts import parts
 from gpu_ops.epl.planning.subqueries import asks
 from gpu_ops.epl.planning.windows import StreamWindows
 from gpu_ops.plan.rates import Kind
@@ -51,8 +53,11 @@ def refuse_aggregates(query: q.Query, aggregates: PlannedAggregates, *, gives_ol
         if drains and (call.name.endswith("ever") or call.name in {"leaving", "rate"}):
             # Esper forgets what they have seen when a group's window is empty: they would go on here.
             raise unsupported(call, f"{call.name} of groups in windows")
-        if call.name == "rate" and query.joins:
-            raise unsupported(call, "rates of joins")
+        if call.name in {"rate", "nth"} and query.joins:
+            raise unsupported(call, f"{call.name} of joins")
+        if call.name == "nth" and (query.group_by or local_keys(call)) and has_windows and may_drain(query):
+            # What left last is forgotten with the group.
+            raise unsupported(call, "nth of groups in windows")
         if call.name in {"nth", "rate"} and not all(map(drops_oldest, query.streams)):
             raise unsupported(call, f"{call.name} over such a window", "Take one that drops the oldest row.")
 
@@ -70,6 +75,25 @@ def refuse_outputs(query: q.Query, aggregates: PlannedAggregates) -> None:
         raise unsupported(output, "output after … first of aggregates")
     if isinstance(output.rate, q.OutputWhen) and query.group_by:
         raise unsupported(output, "output first of groups when a condition holds")
+
+
+def refuse_looking(query: q.Query, windows: StreamWindows) -> None:
+    """Refuse `prev` of rows that see the window where they are output, where Esper has another window then.
+
+    Raises:
+        PlacedError: There is such a call.
+    """
+    in_having = next((part for part in parts(query.having) if looks_into_window(part)), None)
+    if in_having is not None:
+        raise unsupported(in_having, "prev in 'having' beside an output clause")
+    by_clock = DUE in windows.memberships.schema.names
+    at_clock = query.output is not None and not isinstance(query.output.rate, q.EventCount | q.OutputWhen)
+    for part in parts((query.items, query.order_by)) if by_clock and at_clock else ():
+        if looks_into_window(part):
+            # At a tick at which rows leave and others are output, which is first is a matter of when that fell due.
+            raise unsupported(
+                part, "prev of a clock's window beside outputs at the clock", "Say: output every 2 events."
+            )
 
 
 def refuse_subqueries(

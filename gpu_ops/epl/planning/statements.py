@@ -14,6 +14,7 @@ from gpu_ops.epl import queries as q
 from gpu_ops.epl import statements as s
 from gpu_ops.epl.column_names import column_names
 from gpu_ops.epl.patterns import EventFilter
+from gpu_ops.epl.planning.aggregate_columns import AggregateColumns
 from gpu_ops.epl.planning.aggregates import PlannedAggregates
 from gpu_ops.epl.planning.derived import DerivedView, is_derived
 from gpu_ops.epl.planning.events import event_of, stream_meant
@@ -28,7 +29,13 @@ from gpu_ops.epl.planning.parts import parts
 from gpu_ops.epl.planning.patterns import PatternPlanner
 from gpu_ops.epl.planning.planned import Ledger, PlannedStatement, known_type
 from gpu_ops.epl.planning.rates import PlannedOutput, output_rate
-from gpu_ops.epl.planning.refusals import refuse_aggregates, refuse_outputs, refuse_subqueries, refuse_windows
+from gpu_ops.epl.planning.refusals import (
+    refuse_aggregates,
+    refuse_looking,
+    refuse_outputs,
+    refuse_subqueries,
+    refuse_windows,
+)
 from gpu_ops.epl.planning.row_patterns import recognized
 from gpu_ops.epl.planning.scopes import CountScope, DeliveredScope, EventScope, WindowedStream
 from gpu_ops.epl.planning.subqueries import Asked, Subqueries, asks
@@ -121,6 +128,8 @@ class _QueryPlanner:
         self._query, self._ledger, self._variables, self._context = query, ledger, variables, context
         self._instances = InstancePlan(context, ledger, query)
         self._held: list[e.Expression] = []
+        self._sorted_later = [HELD, OLD]
+        self._words: dict[str, str] = {}
         self._reads: list[str] = []
         self._in_join: LookingInJoin | None = None
         self._subqueries = Subqueries(ledger, context)
@@ -212,16 +221,18 @@ class _QueryPlanner:
         if kind == "row per group":
             is_last = not (windowed or query.joins or query.output or self._gives_old(limited=False))
             scope.of_groups = "last" if is_last else "refused"
-        items = self._items(scope, streams)
+        output = self._output()
         having = None if query.having is None else bind_condition(query.having, scope, "'having'").value
+        self._look_later(looking, output, kind, windows)
+        items = self._items(scope, streams)
         if condition is not None and _waits(condition) and (windowed or query.joins):
             having = self._where_as_asked(condition, scope, kind, having)
         order = self._order(scope, kind, events)
         by_group = kind in {"row for all", "row per group"}
         if by_group:
             aggregates.counted()
+        self._words = aggregates.written
         momentary = any(term.unidirectional for term in query.streams)
-        output = self._output()
         read = [value.alias(name) for name, value in aggregates.columns.items()]
         passes = None
         if where is not None and looking is not None and looking.has_previous:
@@ -242,7 +253,8 @@ class _QueryPlanner:
         is_kept = windowed or by_group
         is_iterable = self._ledger.asks and is_kept and not momentary
         rows = windows.memberships if looking is None else looking.rows(windows.memberships)
-        rows = extended(_where(rows, where), read)
+        rows = _where(rows, where, str(condition))
+        rows = Project(rows, tuple(read), keep=True, said=aggregates.words) if read else rows
         gives_new, gives_content, ticks = self._instances.delivers(kind, content=is_iterable, is_kept=is_kept)
         waiting = None
         if windows.in_batches and looking is not None:
@@ -284,8 +296,9 @@ class _QueryPlanner:
         node = self._looked(node, looking, by_group=by_group)
         node = self._with_variables(node if limited else asked.over(node), windowed=windowed, limited=limited)
         by = tuple(names) if kind in {"row per group", "aggregated and grouped"} else ()
+        node = self._left_in_order(node, windows) if limited else node
         node = self._had(node, output if limited else None, having, kind, by, values if by_all else ())
-        node = asked.over(node) if limited else node
+        node = self._at_output(node, asked, looking) if limited else node
         node = self._instances.ended(node, kind, by, self._shown_kinds)
         return self._shown(node, items, order, streams, windows)
 
@@ -294,7 +307,7 @@ class _QueryPlanner:
         if looking is not None and looking.elements and by_group:
             raise unsupported(self._query, "index of prev that is no constant beside groups")
         if self._in_join is None:
-            return node if looking is None else looking.with_elements(node)
+            return node if looking is None or looking.later is not None else looking.with_elements(node)
         if self._in_join.previous and (by_group or self._query.output is not None):
             (call, *_) = self._in_join.previous
             raise unsupported(call, "prev of joins beside aggregates alone or outputs")
@@ -343,14 +356,57 @@ class _QueryPlanner:
     ) -> Node:
         """The rows that pass `having`, as a rate outputs them."""
         if output is None:
-            return node if having is None else Filter(node, nw.col(ROW).is_in([MARK, EMPTY]) | having)
+            said = {**self._words, "=": str(self._query.having or self._query.where)}
+            return node if having is None else Filter(node, nw.col(ROW).is_in([MARK, EMPTY]) | having, said)
         had = _is_row() if having is None else having
-        node = extended(node, [had.fill_null(False).alias(_PASSES)])
+        said = {**self._words, f"={_PASSES}": str(self._query.having or self._query.where)}
+        node = Project(node, (had.fill_null(False).alias(_PASSES),), keep=True, said=said)
         shows = self._shown_kinds
         selection = output.selection
         waits = bool(self._query.order_by) and (selection, kind) != ("last", "un-aggregated")
         node = OutputRate(node, self._ledger.ticks, output.rate, selection, kind, by, values, shows, _PASSES, waits)  # type: ignore[arg-type]
         return node if having is None else Filter(node, (nw.col(ROW) != HELD) | nw.col(_PASSES))
+
+    def _look_later(
+        self, looking: LookingBack | None, output: PlannedOutput | None, kind: Kind, windows: StreamWindows
+    ) -> None:
+        """Have rows see the window as they are output, where Esper makes rows that wait for an output there.
+
+        Aggregates whose last rows are output, or all of them, it makes as they come, unless they have an order.
+        """
+        if looking is None or output is None or output.rate.every is None or output.selection in {"first", "snapshot"}:
+            return
+        ordered = not output.selection or bool(self._query.order_by)
+        if kind == "un-aggregated" or (ordered and kind not in {"row for all", "row per group"}):
+            looking.later = AggregateColumns(looking.events, named="later ")
+            refuse_looking(self._query, windows)
+
+    def _at_output(self, node: Node, asked: Asked, looking: LookingBack | None) -> Node:
+        """Rows as they are output, with what sub-queries and windows hold then."""
+        node = asked.over(node)
+        if looking is None or looking.later is None:
+            return node
+        return looking.with_elements(looking.looked_up(node))
+
+    def _left_in_order(self, node: Node, windows: StreamWindows) -> Node:
+        """Deliveries whose old rows stand as they left: which is the last of them is known before a rate takes one."""
+        keys, order = self._in_window(node, windows, [OLD])
+        if not keys or self._query.joins or self._query.order_by:
+            return node
+        self._sorted_later = [HELD]
+        return selected(PerDelivery(extended(node, keys), tuple(order)), node.schema.names)
+
+    def _in_window(
+        self, node: Node, windows: StreamWindows, kinds: Sequence[int]
+    ) -> tuple[list[nw.Expr], list[RowKey]]:
+        """Columns by which a window keeps rows, of rows of some kinds, and the order by them."""
+        columns, keys = [], []
+        for at, (name, down) in enumerate(windows.order):
+            if name in node.schema.names:
+                value = nw.col(name) if self._query.joins else nw.when(nw.col(ROW).is_in(kinds)).then(nw.col(name))
+                columns.append(value.alias(f"@place {at}"))
+                keys.append(RowKey(f"@place {at}", down))
+        return columns, keys
 
     def _outputs_touched(
         self, output: PlannedOutput | None, aggregates: PlannedAggregates, windows: StreamWindows, asked: Asked
@@ -470,7 +526,7 @@ class _QueryPlanner:
         scope = EventScope([stream], asked=asked, variables=self._variables, context=self._context)
         value = bind_condition(condition, scope, where).value
         rows = self._variables.beside(node, before=where == "the filter") if reads(condition) else node
-        return selected(Filter(asked.over(rows), value), node.schema.names)
+        return selected(Filter(asked.over(rows), value, {"=": str(condition)}), node.schema.names)
 
     def _where_as_asked(
         self, condition: e.Expression, scope: DeliveredScope, kind: Kind, having: nw.Expr | None
@@ -596,19 +652,17 @@ class _QueryPlanner:
         query = self._query
         columns = [bound.value.alias(f"@column {at}") for at, (_, bound) in enumerate(items)]
         sort = [bound.value.alias(f"@sort {at}") for at, (_, bound) in enumerate(order)]
-        in_window = [
-            (nw.col(name) if query.joins else nw.when(nw.col(ROW).is_in([HELD, OLD])).then(nw.col(name))).alias(
-                f"@place {at}"
-            )
-            for at, (name, _) in enumerate(windows.order if not order else ())
-            if name in node.schema.names
-        ]
+        windows = replace(windows, order=()) if order else windows
+        in_window, kept = self._in_window(node, windows, self._sorted_later)
         around = [nw.col(name) for name in self._context.key]
-        node = Project(node, (*columns, *sort, *in_window, *around, nw.col(ROW), nw.col(ORDER)), keep=False)
+        said = {f"=@column {at}": bound.text or name for at, (name, bound) in enumerate(items)}
+        said |= {f"=@sort {at}": str(key.expression) for at, (key, _) in enumerate(order)} | self._words
+        shows = (*columns, *sort, *in_window, *around, nw.col(ROW), nw.col(ORDER))
+        node = Project(node, shows, keep=False, said=said)
         keys = [RowKey(f"@sort {at}", key.descending) for at, (key, _) in enumerate(order)]
         if self._context.key and (keys or query.distinct or query.limit is not None):
             keys = [RowKey(INSTANCE), *keys]
-        keys += [RowKey(f"@place {at}", windows.order[at][1]) for at in range(len(in_window))]
+        keys += kept
         for key, bound in order:
             if pa.types.is_nested(bound.type):
                 raise unsupported(key, "order by arrays or records")
@@ -621,13 +675,13 @@ class _QueryPlanner:
         schema = node.schema
         shown = pa.schema([schema.field(f"@column {at}").with_name(name) for at, (name, _) in enumerate(items)])
         node = selected(node, [*(f"@column {at}" for at in range(len(columns))), ROW, ORDER])
-        shows = {"istream": (NEW, None), "rstream": (OLD, None), "irstream": (NEW, OLD)}[self._selector]
+        kinds = {"istream": (NEW, None), "rstream": (OLD, None), "irstream": (NEW, OLD)}[self._selector]
         reads = tuple(dict.fromkeys((*self._reads, *self._subqueries.reads)))
         inserts: tuple[int, ...] = ()
         if query.insert is not None:
             inserts = {"": (NEW,), "istream": (NEW,), "rstream": (OLD,), "irstream": (NEW, OLD)}[query.insert.selector]
         listens = sum(isinstance(term.source, EventFilter) for term in query.streams) + self._subqueries.count
-        return PlannedStatement(lean(node), shown, reads, shows, inserts, streams=listens)
+        return PlannedStatement(lean(node), shown, reads, kinds, inserts, streams=listens)
 
     def _limit(self) -> tuple[int | None, int]:
         limit = self._query.limit
@@ -648,8 +702,8 @@ def _waits(condition: e.Expression) -> bool:
     return asks(condition) or reads(condition) or any(looks_into_window(part) for part in parts(condition))
 
 
-def _where(node: Node, condition: nw.Expr | None) -> Node:
-    return node if condition is None else Filter(node, condition)
+def _where(node: Node, condition: nw.Expr | None, text: str = "") -> Node:
+    return node if condition is None else Filter(node, condition, {"=": text} if text else {})
 
 
 def _is_row() -> nw.Expr:

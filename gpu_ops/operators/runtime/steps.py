@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from gpu_ops.core.time import MIN_TIME
+import numpy as np
+
+from gpu_ops.core.time import MAX_TIME, MIN_TIME
 from gpu_ops.devices import Device
 from gpu_ops.errors import PlanError, blame
-from gpu_ops.operators.operator import Operator, StepInput
+from gpu_ops.operators.operator import EachPiece, Operator, StepInput
 from gpu_ops.operators.runtime.families import registered
 from gpu_ops.plan.nodes import Ends, Node
 
@@ -22,6 +24,59 @@ Leaves = Mapping[tuple[Node, View], tuple[StepInput, int]]
 
 
 @dataclass(eq=False)
+class FirstFailure:
+    """Where a plan on turns has failed: what it gives before that place stands.
+
+    What nodes make of rows one by one they make of those before the failing row. Nothing that a node gives at a place
+    depends on rows behind it, so that all nodes take the rest of the step, and the user of the plan drops what is given
+    from that place on. Then it does not matter with which other rows the failing one came.
+
+    Attributes:
+        device: Where arrays live.
+        place: The place of the first row that failed; `MAX_TIME` while none has.
+        error: Why it failed.
+    """
+
+    device: Device
+    place: int = MAX_TIME
+    error: BaseException | None = None
+
+    def stepped(
+        self, own: Operator, given: StepInput, ctis: Sequence[int], error: BaseException
+    ) -> tuple[StepInput, int]:
+        """What an operator makes of the rows before the first one at which it fails.
+
+        Args:
+            own: The operator, which has no state.
+            given: Its input, of which it has failed.
+            ctis: Its CTI.
+            error: What it failed of.
+        """
+        host, keep = self.device.columns.host, self.device.kernels.keep
+
+        def some(first: int, until: int) -> StepInput:
+            return given.each(lambda each: each.take(keep((each.start >= first) & (each.start < until)), self.device))
+
+        def why(first: int, until: int) -> BaseException | None:
+            try:
+                own.step([some(first, until)], ctis)
+            except Exception as wrong:  # noqa: BLE001  (whatever it is, it is that of the rows)
+                return wrong
+            return None
+
+        every = (*given.events, *given.opened, *given.closed)
+        places = np.unique(np.concatenate([host(each.start) for each in every]))
+        low, high = 0, len(places)
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if why(MIN_TIME, int(places[middle])) else (middle, high)
+        place = int(places[low])
+        if place < self.place:
+            self.place, self.error = place, why(place, place + 1) or error
+        return own.step([some(MIN_TIME, place)], ctis)
+
+
+@dataclass(eq=False)
 class RunningNode:
     """A node of a running plan, with the nodes below it. A node that feeds several nodes takes each step once.
 
@@ -31,6 +86,7 @@ class RunningNode:
         below: The nodes that feed it; none for a leaf.
         view: The view of its results. A node that passes edges on is there twice, if both views are needed.
         reads: How it uses the ends of each input's events.
+        failure: What finds the rows before a failing one, for plans on turns; None where a failure is one of the step.
     """
 
     node: Node
@@ -40,6 +96,7 @@ class RunningNode:
     reads: tuple[Ends, ...] = ()
     cti: int = MIN_TIME
     given: int = 0
+    failure: FirstFailure | None = None
     _last: tuple[Leaves, StepInput] | None = None
 
     def step(self, leaves: Leaves) -> tuple[StepInput, int]:
@@ -64,11 +121,14 @@ class RunningNode:
             given, passed = leaves[self.node, self.view]
         else:
             inputs = [self._input(at, leaves) for at in range(len(self.below))]
+            fed, ctis = [fed for fed, _ in inputs], [cti for _, cti in inputs]
             try:
-                given, passed = self.own.step([fed for fed, _ in inputs], [cti for _, cti in inputs])
+                given, passed = self.own.step(fed, ctis)
             except BaseException as error:
                 blame(error, self.node.describe())
-                raise
+                if self.failure is None or not isinstance(self.own, EachPiece) or not isinstance(error, Exception):
+                    raise
+                given, passed = self.failure.stepped(self.own, fed[0], ctis, error)
         self.cti = max(self.cti, passed)
         self.given += sum(map(len, given.events))
         return given
@@ -97,18 +157,21 @@ class RunningNode:
 Known = dict[tuple[Node, View], RunningNode]
 
 
-def running(node: Node, device: Device) -> RunningNode:
+def running(node: Node, device: Device, failure: FirstFailure | None = None) -> RunningNode:
     """A plan, ready to run step by step; a node at several places of the plan runs once.
 
     Args:
         node: Its last node.
         device: Where arrays live.
+        failure: As in `RunningNode`.
 
     Raises:
         PlanError: There is no operator for a node.
     """
     plan = _seen(node, "whole", device, {})
     _open_windows(plan)
+    for each in plan.walk() if failure is not None else ():
+        each.failure = failure
     return plan
 
 
