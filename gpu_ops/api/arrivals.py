@@ -163,10 +163,10 @@ class _Delivering:
             where: A condition on rows: others are in the window, but neither delivered nor aggregated.
             having: A condition on the columns of the answer.
             shown: ``"new"``: the rows of the insert stream; ``"old"``: those of the remove stream; ``"both"``.
-            distinct: Whether equal rows of a delivery are one.
+            distinct: Whether equal rows of a delivery are one, of those that `limit` leaves.
             order_by: Columns of the answer by which each delivery is ordered; null is the least value.
             descending: Whether the greatest come first; a bool, or one for each column.
-            limit: How many rows a delivery has at most.
+            limit: How many rows a delivery has at most, equal ones counted.
             offset: How many are left out before them.
             named: Expressions and aggregates by their names: ``total=g.sum("amount")``.
 

@@ -24,7 +24,7 @@ class RowKey:
 
 @dataclass(frozen=True, eq=False)
 class PerDelivery(Unary):
-    """The rows of each delivery in order, without equal ones, and only some of them (Esper: order by, distinct, limit).
+    """The rows of each delivery in order, some of them, each once (Esper: order by, limit, distinct).
 
     A delivery is the rows of one place, those of the insert stream, the remove stream and the content by themselves.
     Rows with equal keys stay in their order. `@order` counts the rows that are left from 0 on. Marks and empty
@@ -32,9 +32,9 @@ class PerDelivery(Unary):
 
     Attributes:
         keys: What rows are ordered by, the first key before the others.
-        distinct: Of rows that are equal in these columns the first one stays; None if equal rows stay.
+        distinct: Of rows within the limit that are equal in these columns the first one stays; None if equal rows stay.
         within: Columns of whose values each combination has its own limit and offset. `keys` begin with these.
-        limit: How many rows stay; None for all.
+        limit: How many rows stay, equal ones counted; None for all.
         offset: How many rows are left out before them.
 
     Raises:

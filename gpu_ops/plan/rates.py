@@ -127,7 +127,8 @@ class OutputRate(Node):
 
     The current row is the last new one, if it passes; it is the old row too of a group that did not change. Where there
     are several levels, `last` looks for the first old row that passes, and `all` takes the first. Rows of groups come in
-    the order in which the groups changed last. With `all` of an aggregated and grouped query an old row's new row is its group's last new row with its values.
+    the order in which the groups changed last. With `all` of an aggregated and grouped query an old row's new row is its group's last new row with its values;
+    where the output has an order there is none, and a group to which nothing new came is one that did not change.
 
     ``"first"`` fires at once: the first delivery of an interval that has a row to show. With groups each has intervals of
     its own, which begin with its rows; an old row of an aggregated and grouped query is shown as a new one there.

@@ -73,12 +73,16 @@ _WAITS = st.tuples(
 )
 
 
+# Alternatives of `|` are drawn once, however often they stand there.
+_STEPS = st.sampled_from("AAAABBWW").flatmap({"A": _EVENTS, "B": _OTHERS, "W": _WAITS}.__getitem__)
+
+
 @st.composite
 def scripts(draw: st.DrawFn, most: int = 16) -> tuple[Step, ...]:
-    """Up to so many steps; the clock begins at 0 and does not go back."""
-    now = 0
+    """Up to so many steps, each number as likely as the others; the clock begins at 0 and does not go back."""
+    now, count = 0, draw(st.integers(1, most))
     steps: list[Step] = []
-    for step in draw(st.lists(_EVENTS | _EVENTS | _OTHERS | _WAITS, min_size=1, max_size=most)):
+    for step in draw(st.lists(_STEPS, min_size=count, max_size=count)):
         if isinstance(step, Send):
             steps.append(step)
         else:

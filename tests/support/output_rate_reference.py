@@ -168,10 +168,12 @@ class Output:
                 if face is None:
                     continue
                 kept = {name: row[name] for name in (*node.values, *([node.passes] if node.passes else []))}
-                made.append({**face, **kept})
-                changed_keys.add(self.key(row))
+                shown = {**face, **kept}
+                if row[ROW] == NEW or not node.waits:
+                    made.append(shown)
+                    changed_keys.add(self.key(row))
                 self.groups.pop(self.key(row), None)
-                self.groups[self.key(row)] = made[-1]
+                self.groups[self.key(row)] = shown
             made += [row for key, row in self.groups.items() if key not in changed_keys]
             return made, old
         return new, old

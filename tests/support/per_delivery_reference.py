@@ -1,4 +1,4 @@
-"""The rows of each delivery ordered, without equal ones, and limited, one delivery after the other."""
+"""The rows of each delivery ordered, limited, and without equal ones, one delivery after the other."""
 
 from __future__ import annotations
 
@@ -32,11 +32,10 @@ def arranged(
         for name, descending in reversed(keys):
             here.sort(key=lambda row: (row[name] is not None, row[name]), reverse=descending)
         seen, left = list[Any](), list[Row]()
-        for row in here:
+        for row in here[offset : None if limit is None else offset + limit]:
             values = None if distinct is None else [row[name] for name in distinct]
             if distinct is None or values not in seen:
                 left.append(row)
                 seen.append(values)
-        left = left[offset : None if limit is None else offset + limit]
         made += [{**row, ORDER: number} for number, row in enumerate(left)]
     return sorted(made, key=lambda row: (row["place"], row[ROW], row[ORDER]))

@@ -191,7 +191,8 @@ def _current_of_groups(node: OutputRate, rows: Gathered, device: Device) -> Chos
 def _every_and_other_groups(node: OutputRate, rows: Gathered, device: Device) -> Chosen:
     """All rows that pass, a new one for each old one, and the last rows of groups that did not change.
 
-    The new row of an old one is its group's last new row with the group's values.
+    The new row of an old one is its group's last new row with the group's values. Where the output has an order, Esper
+    has none for old rows, and takes a group for one that did not change if nothing new came to it.
     """
     keep, take = device.kernels.keep, device.kernels.take
     order = _by_group(rows, device)
@@ -203,10 +204,12 @@ def _every_and_other_groups(node: OutputRate, rows: Gathered, device: Device) ->
     known = newest >= begin
     face = np.empty_like(order)
     face[order] = np.where(known, take(order, np.maximum(newest, 0)), -1)
-    here = keep(_released(rows) & (rows.firing >= 0) & rows.passes & (face >= 0))
+    made = face >= 0 if not node.waits else rows.kind == NEW
+    here = keep(_released(rows) & (rows.firing >= 0) & rows.passes & made)
     _, last = _ends(rows, keep(face >= 0), device)
     at, firing = _lasting(rows, last, device)
-    at, firing = _where((take(rows.firing, at) < firing) & take(rows.passes, at), device, at, firing)
+    changed = take(rows.firing, take(face, at) if node.waits else at)
+    at, firing = _where((changed < firing) & take(rows.passes, at), device, at, firing)
     order = by_firing(firing, at, rows.firings, device)
     at, firing = take(at, order), take(firing, order)
     among = np.concatenate([here, at])

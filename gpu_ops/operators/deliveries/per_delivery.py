@@ -70,13 +70,13 @@ class PerDeliveryOperator(Stateless, nodes=(PerDelivery,)):
             else order_in_places(events.start, keys, self._device)
         )
         place, kind = kernels.take(events.start, order), kernels.take(kinds, order)
-        if node.distinct is not None:
-            some = kernels.keep(self._is_first(events.frame, order, place, kind))
-            order, place, kind = (kernels.take(each, some) for each in (order, place, kind))
         if node.limit is not None or node.offset:
             upto = len(order) if node.limit is None else node.offset + node.limit
             number = numbered(place, kind, *self._within(events.frame, order), device=self._device)
             some = kernels.keep((number >= node.offset) & (number < upto))
+            order, place, kind = (kernels.take(each, some) for each in (order, place, kind))
+        if node.distinct is not None and len(order):
+            some = kernels.keep(self._is_first(events.frame, order, place, kind))
             order, place, kind = (kernels.take(each, some) for each in (order, place, kind))
         number = numbered(place, kind, device=self._device)
         return Events(place, TICK, self._taken(events.frame, order, number, kind))

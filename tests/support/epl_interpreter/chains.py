@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from gpu_ops.epl import queries as q
+from tests.support.epl_interpreter.clock import Callback, Clock, Slot
 from tests.support.epl_interpreter.derived import DERIVED
 from tests.support.epl_interpreter.values import Event
 from tests.support.epl_interpreter.windows import WINDOWS, Listed, Place, View, among, without
@@ -23,8 +24,11 @@ def chain(views: Sequence[q.View], retain: str, place: Place) -> tuple[View, Pla
     while windows and windows[-1].name in DERIVED:
         statistics.insert(0, windows.pop())
     keys: tuple[Any, ...] | None = None
+    shared = SharedClock(place.clock, place.slot)
+    outer = place
     if windows and windows[0].name == "groupwin":
         keys = windows.pop(0).arguments
+        place = replace(place, clock=shared, slot=shared.slot)
     for view in windows:
         if view.name not in WINDOWS:
             raise NotImplementedError(f"view {view.name}")
@@ -40,7 +44,7 @@ def chain(views: Sequence[q.View], retain: str, place: Place) -> tuple[View, Pla
         behind = DERIVED[statistics[0].name](place, keys or (), *statistics[0].arguments)
         return behind if not windows else Behind(place, windowed(), behind)
 
-    whole = made() if keys is None else Grouped(place, keys, made)
+    whole = made() if keys is None else Grouped(outer, keys, made, shared)
     if not statistics:
         return whole, place
     columns = DERIVED[statistics[0].name](place, keys or (), *statistics[0].arguments).columns()
@@ -88,15 +92,76 @@ class _Outlet:
         self._take(new, old)
 
 
+class SharedClock(Clock):
+    """The clock of the windows of groups: what is due for any of them at one move is due for all, at the first of it.
+
+    Esper has callbacks of each group's, and makes deliveries of each that are handed on together. Here it is one
+    delivery, as that of a window without groups.
+    """
+
+    def __init__(self, clock: Clock, slot: Callable[[], Slot]) -> None:
+        self._clock, self._make = clock, slot
+        self._own: Slot | None = None
+        self._waits: list[tuple[Callback, Callable[[], None]]] = []
+        self.whole: Callable[[Callable[[], None]], None] = lambda run: run()
+
+    @property
+    def now(self) -> int:  # type: ignore[override]
+        return self._clock.now
+
+    def slot(self) -> Slot:
+        """The one slot of all of them."""
+        self._own = self._own or self._make()
+        return self._own
+
+    def after(self, delay: int, slot: Slot, run: Callable[[], None]) -> Callback:
+        callback = self._clock.after(delay, slot, lambda: self._come(callback))
+        self._waits.append((callback, run))
+        return callback
+
+    def cancel(self, callback: Callback | None) -> None:
+        self._clock.cancel(callback)
+        self._waits = [each for each in self._waits if each[0] is not callback]
+
+    def _come(self, callback: Callback) -> None:
+        if not any(each is callback for each, _ in self._waits):
+            return  # it has come with an earlier one
+        due = sorted((each for each in self._waits if each[0].due <= self.now), key=lambda each: each[0].due)
+        self._waits = [each for each in self._waits if each[0].due > self.now]
+
+        def run() -> None:
+            for _, each in due:
+                each()
+
+        self.whole(run)
+
+
 class Grouped(View):
     """`groupwin`: views of its own for each key, which are made as its first event comes."""
 
     is_hashed = True
 
-    def __init__(self, place: Place, keys: tuple[Any, ...], make: Callable[[], View]) -> None:
+    def __init__(self, place: Place, keys: tuple[Any, ...], make: Callable[[], View], clock: SharedClock) -> None:
         super().__init__(place)
         self._keys, self._make = keys, make
         self._groups: dict[tuple[Any, ...], View] = {}
+        self._gathered: list[tuple[Listed, Listed]] | None = None
+        clock.slot()
+        clock.whole = self._together
+
+    def _together(self, run: Callable[[], None]) -> None:
+        """What groups post at one move of the clock, as one."""
+        self._gathered = []
+        run()
+        gathered, self._gathered = self._gathered, None
+        if gathered:
+            self.post(*([event for pair in gathered for event in pair[side]] for side in (0, 1)))
+
+    def _hear(self, new: Listed, old: Listed) -> None:
+        if self._gathered is None:
+            self.post(new, old)
+        else:
+            self._gathered.append((new, old))
 
     def update(self, new: Listed, old: Listed) -> None:
         changes: dict[tuple[Any, ...], tuple[list[Event], list[Event]]] = {}
@@ -109,7 +174,7 @@ class Grouped(View):
     def _group(self, key: tuple[Any, ...]) -> View:
         if key not in self._groups:
             made = self._groups[key] = self._make()
-            made.target = _Outlet(self.post)
+            made.target = _Outlet(self._hear)
         return self._groups[key]
 
     def content(self) -> list[Event]:
