@@ -244,7 +244,8 @@ def _divided_by_columns(expression: nw.Expr, frame: Any, dtype: Any) -> nw.Expr:
             _divided_by_columns(each, frame, dtype) if isinstance(each, nw.Expr) else each for each in node.exprs
         )
         if node.name in _DIVISIONS and _may_be_constant(operands[0]):
-            number = operands[0] if isinstance(operands[0], nw.Expr) else nw.lit(operands[0])
+            divisor: Any = operands[0]
+            number = divisor if isinstance(divisor, nw.Expr) else nw.lit(divisor)
             operands = (_in_each_row(number, dtype or _only_type(frame.select(number))),)
         if any(mine is not before for mine, before in zip(operands, node.exprs, strict=True)):
             node = remade(node, operands)  # noqa: PLW2901

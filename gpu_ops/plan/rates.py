@@ -143,6 +143,7 @@ class OutputRate(Node):
         values: The columns with a group's values, of an aggregated and grouped query with ``"all"``.
         shows: Which of new and old rows are shown.
         passes: The column of bools that says which rows pass `having`; None if all do.
+        judged: Whether there is a `having`: then the old row of a group with ``"first"`` is its row as it is afterwards.
         waits: Whether all that is selected is evaluated at the output (Esper: where the output has an order), as it is
             without a selection, of un-aggregated rows, and of the current row of groups: ``@clock`` says which time
             that is.
@@ -162,6 +163,7 @@ class OutputRate(Node):
     shows: tuple[int, ...] = (NEW,)
     passes: str | None = None
     waits: bool = False
+    judged: bool = False
 
     def __post_init__(self) -> None:
         check_known(self.schema, (ROW, ORDER, ENTERED, LEFT, *self.group, *self.values), what="delivery")

@@ -49,11 +49,13 @@ def _run(texts: Sequence[str], steps: Sequence[Any], device: str, *, singly: boo
     for each in made:
         each.deliveries()
     for step in steps:
-        events = step if isinstance(step, list) else None
-        calls = [events] if events and not singly else [[each] for each in events or ()]
-        for call in calls if events else [step]:
+        if isinstance(step, int):
             with contextlib.suppress(IntegerOverflowError):
-                runtime.send("T", call) if events else runtime.advance(runtime.clock + call)
+                runtime.advance(runtime.clock + step)
+            continue
+        for call in [[each] for each in step] if singly else [step]:
+            with contextlib.suppress(IntegerOverflowError):
+                runtime.send("T", call)
     told = [each.deliveries().to_pylist() for each in made]
     return told, [each.name for each in made if each.failed is not None]
 

@@ -96,3 +96,34 @@ def test_an_event_with_a_null_key_gives_way_to_any_other() -> None:
     text, steps = "select maxbyever(v).ts as t from A", [_event(v, at) for at, v in enumerate((None, None, 0, None), 1)]
     told = [_delivered(text, *steps[:count])[0][0][0]["t"] for count in range(1, 5)]
     assert told == [1, 2, 3, 3]
+
+
+# Selections of rows that were held
+
+
+def test_the_old_row_of_a_first_one_that_having_let_through_is_as_it_is_afterwards() -> None:
+    """Twice a, where two are asked for: the second is the first that passes, and it is the old row too."""
+    text = "select irstream k, count(*) as n from A group by k having count(*) >= 2 output first every 5 events"
+    assert _delivered(text, _event(1), _event(1)) == [([{"k": "a", "n": 2}], [{"k": "a", "n": 2}])]
+
+
+def test_all_rows_in_an_order_have_none_for_what_leaves() -> None:
+    """1 enters at 0 and leaves at 500, when all rows are output: the row of its entry, and no other of the group."""
+    text = "select k, v, sum(v) as s from A#time(500 msec) group by k output all every 500 msec"
+    assert [row["s"] for row in _delivered(text, _event(1), Advance(500))[0][0]] == [1, None]
+    assert [row["s"] for row in _delivered(f"{text} order by v", _event(1), Advance(500))[0][0]] == [1]
+
+
+def test_a_limit_counts_equal_rows() -> None:
+    """2 and 2 leave at once: the second of them is within the limit, whichever is the first of equal ones."""
+    text = "select rstream distinct v from A#time(1 sec) limit 1 offset 1"
+    assert _delivered(text, _event(2), _event(2), Advance(1000)) == [([{"v": 2}], None)]
+
+
+@pytest.mark.parametrize("device", ["cpu", "array"])
+def test_what_groups_of_a_window_lose_at_one_move_of_the_clock_is_one_delivery(device: str) -> None:
+    """Key a at 0, b at 400; the clock jumps to 3000: both have left, and there is one row of the count."""
+    steps = [_event(1, k="a"), Advance(400), _event(1, k="b"), Advance(3000)]
+    text = "select irstream count(*) as n from A#groupwin(k)#time(1 sec)"
+    assert _delivered(text, *steps, device=device) == [([{"n": 0}], [{"n": 2}])]
+    assert _delivered(f"{text} output first every 2 events", *steps, device=device) == [([{"n": 0}], [{"n": 2}])]

@@ -74,7 +74,9 @@ _WAITS = st.tuples(
 
 
 # Alternatives of `|` are drawn once, however often they stand there.
-_STEPS = st.sampled_from("AAAABBWW").flatmap({"A": _EVENTS, "B": _OTHERS, "W": _WAITS}.__getitem__)
+_STEPS: st.SearchStrategy[Any] = st.sampled_from("AAAABBWW").flatmap(
+    lambda kind: {"A": _EVENTS, "B": _OTHERS, "W": _WAITS}[kind]
+)
 
 
 @st.composite

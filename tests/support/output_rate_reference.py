@@ -99,6 +99,7 @@ class Output:
         if per_group:
             keys = {self.key(row) for row in new}
             old = [row for row in rows if row[ROW] == OLD and self.passes(row) and self.key(row) in keys]
+            old = new if self.node.judged else old
             self.post(place, OLD, old)
 
     def is_free(self, row: Row) -> bool:

@@ -364,7 +364,8 @@ class _QueryPlanner:
         shows = self._shown_kinds
         selection = output.selection
         waits = bool(self._query.order_by) and (selection, kind) != ("last", "un-aggregated")
-        node = OutputRate(node, self._ledger.ticks, output.rate, selection, kind, by, values, shows, _PASSES, waits)  # type: ignore[arg-type]
+        judged, ticks, rate = having is not None, self._ledger.ticks, output.rate
+        node = OutputRate(node, ticks, rate, selection, kind, by, values, shows, _PASSES, waits, judged)  # type: ignore[arg-type]
         return node if having is None else Filter(node, (nw.col(ROW) != HELD) | nw.col(_PASSES))
 
     def _look_later(

@@ -68,7 +68,10 @@ class FirstOfGroups:
         if not per_group:
             return [ShownRows(found, found, NEW)] if NEW in node.shows else []
         shown = [ShownRows(found, found, NEW)] if NEW in node.shows else []
-        return shown + ([self._old_rows(rows, found)] if OLD in node.shows else [])
+        if OLD not in node.shows:
+            return shown
+        # Esper makes the old row of a group that a condition let through when the aggregates have changed already.
+        return [*shown, ShownRows(found, found, OLD) if node.judged else self._old_rows(rows, found)]
 
     def _chosen(self, rows: Gathered, at: Any, codes: Ints, clocks: Ints) -> Ints:
         """Which of some rows are shown: their numbers among these, ascending; all of this is on the host."""

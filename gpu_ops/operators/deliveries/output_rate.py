@@ -131,7 +131,7 @@ class OutputRateOperator(Operator, nodes=(OutputRate,)):
         rows = self._taken(rows, deliveries, firings)
         if self._of_groups is not None:
             clocks = clocks[len(clocks) - len(rows) :]  # those from before `after` are gone
-            made = [self._at_once(rows, each) for each in self._of_groups.step(rows, clocks)]
+            made = [self._at_once(rows, each, each.kind) for each in self._of_groups.step(rows, clocks)]
         elif self._first:
             made = self._first_deliveries(rows)
         elif self._node.rate.every is None:
@@ -250,13 +250,13 @@ class OutputRateOperator(Operator, nodes=(OutputRate,)):
         at = kernels.take(at, kernels.keep(place == begin))
         return [self._at_once(rows, ShownRows(at, at, NEW))]
 
-    def _at_once(self, rows: Gathered, shown: ShownRows) -> Events:
-        """Rows at the places of their deliveries, of the kinds that they have; numbered anew."""
+    def _at_once(self, rows: Gathered, shown: ShownRows, as_kind: int | None = None) -> Events:
+        """Rows at the places of their deliveries, of the kinds that they have, or of another; numbered anew."""
         kernels = self._device.kernels
         place, kind = kernels.take(rows.place, shown.rows), kernels.take(rows.kind, shown.rows)
         frame = built(rows, shown, (), self._device)
-        if self._node.kind == "aggregated and grouped" and self._first:
-            frame, kind = with_kind(frame, NEW, self._device), np.zeros_like(kind)
+        if as_kind is not None and not bool((kind == as_kind).all()):
+            frame, kind = with_kind(frame, as_kind, self._device), np.full_like(kind, as_kind)
         return Events(place, TICK, with_order(frame, numbered(place, kind, device=self._device), self._device))
 
     def _fire(self, firings: Firings, clocks: Any, new: Gathered | None) -> list[Events]:

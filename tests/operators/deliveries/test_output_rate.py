@@ -41,7 +41,8 @@ KINDS = ["un-aggregated", "row for all", "row per event", "row per group", "aggr
 
 def node(rate: Rate, selection: Any, kind: Any, shows: Any = (NEW, OLD), passes: str | None = "ok") -> OutputRate:
     group = ("key",) if kind in {"row per group", "aggregated and grouped"} else ()
-    return OutputRate(ROWS, TICKS, rate, selection, kind, group, ("total",), shows, passes)
+    judged = passes is not None
+    return OutputRate(ROWS, TICKS, rate, selection, kind, group, ("total",), shows, passes, judged=judged)
 
 
 def short(rows: list[Row]) -> list[tuple[Any, ...]]:
