@@ -123,7 +123,7 @@ def test_a_limit_counts_equal_rows() -> None:
 @pytest.mark.parametrize("device", ["cpu", "array"])
 def test_what_groups_of_a_window_lose_at_one_move_of_the_clock_is_one_delivery(device: str) -> None:
     """Key a at 0, b at 400; the clock jumps to 3000: both have left, and there is one row of the count."""
-    steps = [_event(1, k="a"), Advance(400), _event(1, k="b"), Advance(3000)]
+    steps: list[Step] = [_event(1, k="a"), Advance(400), _event(1, k="b"), Advance(3000)]
     text = "select irstream count(*) as n from A#groupwin(k)#time(1 sec)"
     assert _delivered(text, *steps, device=device) == [([{"n": 0}], [{"n": 2}])]
     assert _delivered(f"{text} output first every 2 events", *steps, device=device) == [([{"n": 0}], [{"n": 2}])]
