@@ -127,3 +127,9 @@ def test_what_groups_of_a_window_lose_at_one_move_of_the_clock_is_one_delivery(d
     text = "select irstream count(*) as n from A#groupwin(k)#time(1 sec)"
     assert _delivered(text, *steps, device=device) == [([{"n": 0}], [{"n": 2}])]
     assert _delivered(f"{text} output first every 2 events", *steps, device=device) == [([{"n": 0}], [{"n": 2}])]
+
+
+def test_a_snapshot_of_a_window_in_order_is_in_its_order() -> None:
+    """0 | 3 | 2, the greatest first: 3, 2, 0."""
+    ((new, _),) = _delivered("select v from A#sort(3, v desc) output snapshot every 3 events", *map(_event, (0, 3, 2)))
+    assert _column(new, "v") == [3, 2, 0]

@@ -246,6 +246,7 @@ class _QueryPlanner:
         snapshot = output is not None and output.selection == "snapshot" and output.rate.every is not None
         touched = kind == "row per group" and self._outputs_touched(output, aggregates, windows, asked)
         limited = output is not None and not snapshot and not touched
+        self._sorted_later += [NEW] * snapshot  # the rows of a snapshot are the window's content
         self._refuse(aggregates, windows, by_group=by_group)
         if asked:
             has_clock, gives_old = self._subqueries.has_clock, self._selector != "istream"
