@@ -39,9 +39,16 @@ SHOWN = ("key", "id", "total")
 KINDS = ["un-aggregated", "row for all", "row per event", "row per group", "aggregated and grouped"]
 
 
-def node(rate: Rate, selection: Any, kind: Any, shows: Any = (NEW, OLD), passes: str | None = "ok") -> OutputRate:
+def node(
+    rate: Rate,
+    selection: Any,
+    kind: Any,
+    shows: Any = (NEW, OLD),
+    passes: str | None = "ok",
+    *,
+    judged: bool = False,
+) -> OutputRate:
     group = ("key",) if kind in {"row per group", "aggregated and grouped"} else ()
-    judged = passes is not None
     return OutputRate(ROWS, TICKS, rate, selection, kind, group, ("total",), shows, passes, judged=judged)
 
 
@@ -353,7 +360,7 @@ _DRAWN = (
 def test_as_one_turn_after_the_other(
     rate: Rate, selection: Any, kind: Any, shows: Any, passes: str | None, seed: int, device: str
 ) -> None:
-    made, chance = node(rate, selection, kind, shows, passes), random.Random(seed)
+    made, chance = node(rate, selection, kind, shows, passes, judged=passes is not None), random.Random(seed)
     deliveries, ticks = turns(kind, chance, chance.randrange(40), rate.since)
     expected = short(Output(made).run(deliveries, [tick for tick in ticks if not tick[ASK]]))
     cuts = sorted({2 * chance.randrange(0, 40) for _ in range(chance.randrange(5))})
@@ -365,7 +372,7 @@ def test_what_is_done_with_many_rows_and_groups_with_a_few(
     rate: Rate, selection: Any, kind: Any, shows: Any, passes: str | None, seed: int, device: str
 ) -> None:
     """Rows are looked through again, groups forgotten, conditions computed for many rows at a time."""
-    made, chance = node(rate, selection, kind, shows, passes), random.Random(seed)
+    made, chance = node(rate, selection, kind, shows, passes, judged=passes is not None), random.Random(seed)
     keys = [None, *(f"k{number}" for number in range(20))]
     deliveries, ticks = turns(kind, chance, chance.randrange(60), rate.since, keys)
     expected = short(Output(made).run(deliveries, [tick for tick in ticks if not tick[ASK]]))
