@@ -28,7 +28,8 @@ def run_ends(*columns: Any) -> Any:
 
 def distinct(values: Any, device: Device) -> Any:
     """The values without repetition, ascending."""
-    ordered = values if device.kernels.ascends(values) else np.sort(values)
+    # Mostly some ascending runs, one behind the other.
+    ordered = values if device.kernels.ascends(values) else np.sort(values, kind="stable")
     return ordered[run_starts(ordered)]
 
 
