@@ -13,7 +13,7 @@ import pytest
 
 import gpu_ops as g
 from docs.draw import DOCS, draw, pages
-from gpu_ops import epl
+from gpu_ops import epl, rql
 from gpu_ops.api.row_windows import DataWindowing
 from gpu_ops.api.stream import DataWindowed
 from gpu_ops.api.time_windows import Windowing
@@ -175,3 +175,12 @@ def test_what_the_page_for_newcomers_writes_in_epl_can_be_deployed() -> None:
     assert all(asked), "each question is a statement, or several"
     for texts in asked:
         epl.Runtime({"Bid": sent, "Sale": {**sent, "rebate": "int", "until": "long"}}).deploy("; ".join(texts))
+
+
+def test_what_the_page_for_newcomers_writes_in_rql_can_be_registered() -> None:
+    page = (DOCS / "migrating.md").read_text(encoding="utf-8")
+    texts = re.findall(r"^\| RQL \| `(select [^`…]*;)`", page, re.MULTILINE)
+    assert len(texts) >= 5
+    sent = {"item": "string", "price": "int", "at": "long"}
+    for text in texts:
+        rql.Runtime({"bids": sent, "sales": {**sent, "rebate": "int"}}).register("asked", text)
