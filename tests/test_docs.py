@@ -183,4 +183,5 @@ def test_what_the_page_for_newcomers_writes_in_rql_can_be_registered() -> None:
     assert len(texts) >= 5
     sent = {"item": "string", "price": "int", "at": "long"}
     for text in texts:
-        rql.Runtime({"bids": sent, "sales": {**sent, "rebate": "int"}}).register("asked", text)
+        times = {"bids": "at", "sales": "at"}
+        rql.Runtime({"bids": sent, "sales": {**sent, "rebate": "int"}}, times=times).register("asked", text)
