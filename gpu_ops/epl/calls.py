@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from gpu_ops.epl.groups import StatementGroup
+from gpu_ops.epl.on_demand import queried
 from gpu_ops.epl.running import RunningStatement, SentDeliveries
 from gpu_ops.epl.service import Service
 from gpu_ops.errors import PlanError, shown
@@ -46,6 +47,35 @@ class ServiceCalls:
             raise PlanError(f"deploy takes a text, not {type(text).__name__}.", remedy="Write select * from T.")
         with self._lock:
             return self._service.deploy(text)
+
+    def query(self, text: str) -> pa.Table:
+        """What a query on demand gives (Esper: fire-and-forget): it is asked once, of named windows and tables.
+
+        `select` gives the rows that are there. `delete from W where …`, `update W set … where …` and `insert into W
+        select …` change a window as an event would, and its listeners are told; they give the rows that are taken out,
+        that are changed, as they are then, or that come in. Each is a turn.
+
+        Raises:
+            TextError: The query cannot be read, or asks for what there is not.
+
+        Examples:
+            >>> from gpu_ops import epl
+            >>> runtime = epl.Runtime({"Trade": {"item": "string", "n": "int"}})
+            >>> _ = runtime.deploy("create window W#keepall as Trade; insert into W select * from Trade")
+            >>> _ = runtime.send("Trade", [{"item": "pen", "n": 5}, {"item": "pen", "n": 7}, {"item": "ink", "n": 1}])
+            >>> runtime.query("select item, sum(n) as total from W group by item order by item").to_pylist()
+            [{'item': 'ink', 'total': 1}, {'item': 'pen', 'total': 12}]
+            >>> runtime.query("update W set n = n + 1 where item = 'ink'").to_pylist()
+            [{'item': 'ink', 'n': 2}]
+            >>> runtime.query("delete from W where n < 6").to_pylist()
+            [{'item': 'pen', 'n': 5}, {'item': 'ink', 'n': 2}]
+            >>> runtime.query("insert into W select 'cap' as item, 3 as n").to_pylist()
+            [{'item': 'cap', 'n': 3}]
+        """
+        if not isinstance(text, str):
+            raise PlanError(f"query takes a text, not {shown(text)}.", remedy="Write select * from W.")
+        with self._lock:
+            return queried(self._service, text)
 
     def deploy_each(self, text: str, constants: Any, *, names: str | None = None) -> StatementGroup:
         """Add a statement for each row of a table of constants: one parse and one plan for all of them.

@@ -17,14 +17,17 @@ import pyarrow as pa
 from gpu_ops.core.bounds import Bounds
 from gpu_ops.core.state_tables import OLDER
 from gpu_ops.core.time import MAX_TIME, MIN_TIME
-from gpu_ops.core.turns import TURN
+from gpu_ops.core.turns import CLOCK, PLACE, TURN
 from gpu_ops.engines.live.checkpoints import read_checkpoint, write_checkpoint
 from gpu_ops.engines.live.facts import ANY, TEXT, TIME, TRUTH, Many, Maybe, Object, Whole, check_facts
 from gpu_ops.engines.live.restoring import check_plan, check_rows, ours, restore_node, split
 from gpu_ops.epl.contexts import RunningContext
 from gpu_ops.epl.deployments import Deployments
 from gpu_ops.epl.groups import OWNER, STATE, StatementGroup
+from gpu_ops.epl.kept_rows import BY, ENTER
+from gpu_ops.epl.named_windows import RunningWindow
 from gpu_ops.epl.parsing import parse
+from gpu_ops.epl.planning.known_windows import SILENT
 from gpu_ops.epl.planning.variables import KnownVariable
 from gpu_ops.epl.running import RunningStatement
 from gpu_ops.epl.service import Service, Turns
@@ -48,6 +51,7 @@ _STATEMENT = Object(
 _CONTEXT = Object(
     {"text": TEXT, "since": TIME, "plan": Many(TEXT), "on": TRUTH}, {"ctis": Many(TIME), "given": Many(Whole())}
 )
+_WINDOW = Object({"name": TEXT, "orphans": TRUTH, "ctis": Many(TIME), "given": Many(Whole())})
 _CLOCK = Whole(MIN_TIME // 1000, MAX_TIME // 1000)
 _RUNTIME = Object(
     {
@@ -63,6 +67,7 @@ _RUNTIME = Object(
     },
     {
         "contexts": Many(_CONTEXT),
+        "windows": Many(_WINDOW),
         "groups": Many(Object({"template": TEXT, "home": TEXT, "plan": Many(TEXT), "keeps": TRUTH})),
     },
     ANY,
@@ -70,6 +75,8 @@ _RUNTIME = Object(
 _TYPE = "type/"
 _VARIABLES = "variables"
 _ALIVE = "instances "
+_WINDOWS = "kept in window "
+_OWN = (CLOCK, PLACE, SILENT, ENTER, BY)
 
 
 @dataclass(frozen=True)
@@ -95,7 +102,8 @@ def write_runtime(
         keep: How many checkpoints are kept.
     """
     own, *isolated = services
-    tables = {f"{_TYPE}{name}": schema.empty_table() for name, schema in deployments.types.items()}
+    types = {name: each for name, each in deployments.types.items() if name not in deployments.windows}
+    tables = {f"{_TYPE}{name}": schema.empty_table() for name, schema in types.items()}
     statements = list(deployments.alone.values())
     for number, each in enumerate(statements):
         tables |= _tables(number, each)
@@ -104,6 +112,10 @@ def write_runtime(
         if context.is_on:
             tables |= _of_nodes(_context_prefixes(number, context.nodes), context.nodes)
             tables[f"{_ALIVE}{number}"] = context.table()
+    windows = list(deployments.windows.values())
+    for number, window in enumerate(windows):
+        tables |= _of_nodes(_window_prefixes(number, window.nodes), window.nodes)
+        tables |= {f"{_WINDOWS}{number} {name}": table for name, table in window.tables().items() if len(table)}
     groups = list(deployments.groups.values())
     for number, group in enumerate(groups):
         state = zip(_group_tables(number), group.state(), strict=True)
@@ -117,6 +129,7 @@ def write_runtime(
         "irstream": deployments.irstream,
         "statements": list(map(_facts, statements)),
         "contexts": list(map(_context_facts, contexts)),
+        "windows": list(map(_window_facts, windows)),
         "groups": list(map(_group_facts, groups)),
         "constants": [name for name, each in deployments.variables.known.items() if each.constant],
         "expressions": [f"create {each.declaration}" for each in deployments.declared.values()],
@@ -142,7 +155,7 @@ def _facts(statement: RunningStatement) -> dict[str, Any]:
         "number": statement.number,
         "text": statement.text,
         "since": statement.since,
-        "plan": statement.explain().splitlines(),
+        "plan": [node.describe() for node in statement.plan.node.walk()],
         "failed": None if statement.failed is None else str(statement.failed),
         "keeps": statement.kept is not None,
         "home": statement.home,
@@ -189,6 +202,15 @@ def _context_prefixes(number: int, nodes: Sequence[RunningNode]) -> list[str]:
     return [f"context {number}/{at}/" for at in range(len(nodes))]
 
 
+def _window_facts(window: RunningWindow) -> dict[str, Any]:
+    ctis, given = [each.cti for each in window.nodes], [each.given for each in window.nodes]
+    return {"name": window.known.name, "orphans": window.orphans, "ctis": ctis, "given": given}
+
+
+def _window_prefixes(number: int, nodes: Sequence[RunningNode]) -> list[str]:
+    return [f"window {number}/{at}/" for at in range(len(nodes))]
+
+
 def _prefixes(number: int, statement: RunningStatement) -> list[str]:
     """What the names of the tables of each node begin with."""
     return [f"statement {number}/{at}/" for at in range(len(statement.nodes))]
@@ -228,7 +250,7 @@ def read_runtime(path: Path, bounds: Bounds, deployments: Deployments) -> Runtim
             _restore_group(path, group, number, facts, tables, deployments)
         deployments.renumber()
         deployments.count = facts["count"]
-        _restore_states(path, facts, tables, made, contexts, trusted=bounds.trust)
+        _restore_states(path, facts, tables, made, contexts, deployments, trusted=bounds.trust)
     return RuntimeFacts(facts["clock"], facts["system"], facts["turn"], facts["isolated"])
 
 
@@ -298,6 +320,7 @@ def _restore_states(
     tables: Mapping[str, pa.Table],
     statements: list[RunningStatement],
     contexts: list[RunningContext],
+    deployments: Deployments,
     *,
     trusted: bool,
 ) -> None:
@@ -306,12 +329,15 @@ def _restore_states(
     state = {
         name: table
         for name, table in tables.items()
-        if not name.startswith((_TYPE, "group ")) and name not in {*kept, _VARIABLES}
+        if not name.startswith((_TYPE, _WINDOWS, "group ")) and name not in {*kept, _VARIABLES}
     }
     prefixes = [prefix for number, each in enumerate(statements) for prefix in _prefixes(number, each)]
     running = [(number, each) for number, each in enumerate(contexts) if each.is_on]
     prefixes += [prefix for number, each in running for prefix in _context_prefixes(number, each.nodes)]
+    windows = list(deployments.windows.values())
+    prefixes += [prefix for number, each in enumerate(windows) for prefix in _window_prefixes(number, each.nodes)]
     parts = split(path, state, prefixes)
+    _restore_windows(path, facts, tables, windows, parts, trusted=trusted)
     for number, context in running:
         name = f"{_ALIVE}{number}"
         check_rows(path, tables, name, [context.known.node.schema], "instances")
@@ -332,6 +358,32 @@ def _restore_states(
         statement.begun = statement.plan.context is not None
         named = _prefixes(number, statement)
         _restore_nodes(path, facts, said, statement.nodes, named, parts, trusted=trusted)
+
+
+def _restore_windows(
+    path: Path,
+    facts: Mapping[str, Any],
+    tables: Mapping[str, pa.Table],
+    windows: Sequence[RunningWindow],
+    parts: Mapping[str, Mapping[str, pa.Table]],
+    *,
+    trusted: bool,
+) -> None:
+    """The rows of named windows, and what their data windows hold."""
+    if [each.known.name for each in windows] != [each["name"] for each in facts.get("windows", [])]:
+        raise SourceError(f"The checkpoint {path} is damaged: it has other named windows.", remedy=OLDER)
+    for number, (window, said) in enumerate(zip(windows, facts.get("windows", []), strict=True)):
+        rows = {part: f"{_WINDOWS}{number} {part}" for part in window.tables()}
+        for part, schema in window.schemas().items():
+            check_rows(path, tables, rows[part], [schema], "rows of a named window")
+        found = {part: tables[name] for part, name in rows.items() if name in tables}
+        for part in ("rows", "waiting"):
+            numbers = found[part][PLACE].to_pylist() if part in found else []
+            if any(found[part][each].null_count for each in _OWN if part in found) or len({*numbers}) < len(numbers):
+                raise SourceError(f"The checkpoint {path} is damaged: rows of a named window are one.", remedy=OLDER)
+        window.restored(found, facts["turn"] * TURN, orphans=said["orphans"])
+        prefixes_of = _window_prefixes(number, window.nodes)
+        _restore_nodes(path, facts, said, window.nodes, prefixes_of, parts, trusted=trusted)
 
 
 def _restore_nodes(

@@ -15,7 +15,7 @@ from gpu_ops.epl.planning.known_contexts import KnownContext
 from gpu_ops.operators.contexts.instances import InstancesOperator
 from gpu_ops.operators.runtime.steps import RunningNode, running
 from gpu_ops.plan.nodes import Feed, Node
-from gpu_ops.texts.feeding import PlacedRows, TickRows, leaves_of, stepped_node
+from gpu_ops.texts.feeding import LeafRows, PlacedRows, TickRows, leaves_of, stepped_node
 
 
 @dataclass(eq=False)
@@ -75,7 +75,7 @@ class RunningContext:
 
     def stepped(
         self,
-        arrived: Mapping[Feed, PlacedRows],
+        arrived: Mapping[Feed, LeafRows],
         ticks: tuple[Feed, TickRows | None],
         cti: int,
     ) -> PlacedRows:

@@ -15,16 +15,28 @@ from gpu_ops.engines.local.placing import place
 from gpu_ops.epl.contexts import RunningContext
 from gpu_ops.epl.groups import OWNER, STATE, StatementGroup
 from gpu_ops.epl.inlining import DeclaredExpression, inlined
+from gpu_ops.epl.named_windows import RunningWindow
 from gpu_ops.epl.parsing import parse
 from gpu_ops.epl.planning.contexts import planned_context
+from gpu_ops.epl.planning.named_windows import known_window, window_schema
 from gpu_ops.epl.planning.planned import Ledger, PlannedStatement
 from gpu_ops.epl.planning.standing import kind_of, named_parameters, numbered, opened, planned_group, planned_sieve
-from gpu_ops.epl.planning.statements import planned
+from gpu_ops.epl.planning.statements import body_of, planned
+from gpu_ops.epl.planning.tables import known_table, table_schema
 from gpu_ops.epl.planning.variables import KnownVariable, VariableNames
 from gpu_ops.epl.queries import Query, StreamTerm
 from gpu_ops.epl.running import Listening, RunningStatement
 from gpu_ops.epl.sieves import Sieve
-from gpu_ops.epl.statements import CreateContext, CreateExpression, CreateSchema, CreateVariable, Statement
+from gpu_ops.epl.statements import (
+    CreateContext,
+    CreateExpression,
+    CreateIndex,
+    CreateSchema,
+    CreateTable,
+    CreateVariable,
+    CreateWindow,
+    Statement,
+)
 from gpu_ops.epl.templates import CutText, Template, Templates, cut
 from gpu_ops.epl.variables import Variables, typed
 from gpu_ops.errors import ColumnError, PlanError, QueryFailedError
@@ -58,6 +70,7 @@ class Deployments:
         declared: The expressions that texts create.
         variables: The variables.
         contexts: The contexts, by their names.
+        windows: The named windows, by their names.
         statements: The statements, by their names.
         alone: Those that are computed by themselves.
         groups: Those that are computed together, by what they say without constants, and the service that they are in.
@@ -65,6 +78,7 @@ class Deployments:
         count: How many were deployed so far.
         changes: How often statements came, went, or moved to another service.
         irstream: Whether a statement that says nothing of it gives old rows too.
+        device: Where statements compute.
         listeners: Who is told of statements that come, fail and go.
     """
 
@@ -80,11 +94,12 @@ class Deployments:
         self.declared: dict[str, DeclaredExpression] = {}
         self.variables = Variables()
         self.contexts: dict[str, RunningContext] = {}
+        self.windows: dict[str, RunningWindow] = {}
         self.listeners: list[StateListener] = []
         self.count, self.changes = 0, 0
         self._number, self._epoch = 0, 0
         self._templates, self._listening = Templates(), Listening(errors)
-        self.irstream, self._device, self._asks = irstream, device, asks
+        self.irstream, self.device, self._asks = irstream, device, asks
 
     def __getitem__(self, name: str) -> RunningStatement:
         """A statement by its name."""
@@ -121,6 +136,7 @@ class Deployments:
         before = self.types.copy(), self.feeds.copy(), self.depths.copy(), self.count
         running = len(self.statements)
         declared, variables, contexts = self.declared.copy(), self.variables.known.copy(), self.contexts.copy()
+        windows = self.windows.copy()
         try:
             statements = parse(text)
             with shown_in(text):
@@ -140,6 +156,7 @@ class Deployments:
                 del self.alone[name]
             self.changes += 1
             self.declared, self.variables.known, self.contexts = declared, variables, contexts
+            self.windows = windows
             self._rest()
             raise
         if known is not None and given is not None and made:
@@ -156,6 +173,8 @@ class Deployments:
         if not isinstance(query, Query) or plan.streams > 1 or len(plan.reads) > 1 or statement.context:
             return
         if not self._asks or query.joins or not getattr(query.stream.source, "filters", ()):
+            return
+        if getattr(query.stream.source, "type_name", "") in self.windows:
             return
         template, constants = opened(statement)
         stream = replace(template.body.stream, views=(), retain="")  # type: ignore[union-attr]
@@ -297,7 +316,7 @@ class Deployments:
         plan = planned_group(template, self._ledger(MIN_TIME))
         if plan is None:
             return None
-        devices = [place(node, self._device) for node in (plan.plan.node, *plan.asked.computed)]
+        devices = [place(node, self.device) for node in (plan.plan.node, *plan.asked.computed)]
         if any(each is not devices[0] for each in devices):
             return None
         return StatementGroup(template, plan, devices[0], self._listening, self.ticks, home)
@@ -392,6 +411,7 @@ class Deployments:
     def undeploy(self, name: str) -> None:
         """Take a statement away."""
         statement = self[name]
+        self._remove_window(statement)
         del self.statements[name]
         if statement.group is None:
             self._unsift(statement)
@@ -401,6 +421,23 @@ class Deployments:
         else:
             self._leave([statement])
         self.tell(statement, "undeployed")
+
+    def _remove_window(self, statement: RunningStatement) -> None:
+        """Have the named window of a statement no more, if it made one.
+
+        Raises:
+            PlanError: Others read it.
+        """
+        window = statement.plan.creates
+        if not window:
+            return
+        others = [each for each in self.alone.values() if each is not statement]
+        users = [each.name for each in others if window in self.named_by(each)]
+        if users:
+            raise PlanError(f"{users[0]!r} is about the named window {window!r}.", remedy="Undeploy that one first.")
+        del self.windows[window], self.types[window], self.feeds[window], self.depths[window]
+        self._templates.clear()
+        self._epoch += 1
 
     def undeploy_each(self, group: StatementGroup) -> None:
         """Take all statements of a group away."""
@@ -447,6 +484,8 @@ class Deployments:
                 self._add_variable(variable)
             case CreateContext() as context:
                 self._add_context(context, clock)
+            case CreateIndex() as index:
+                self._check_index(index)
             case CreateExpression(declaration):
                 if declaration.name in self.declared:
                     raise failure_at(
@@ -461,6 +500,17 @@ class Deployments:
         self._templates.clear()
         self._epoch += 1
         return True
+
+    def _check_index(self, index: CreateIndex) -> None:
+        """An index of a named window: events find rows by keys without one, so that it changes nothing."""
+        if index.target not in self.windows:
+            raise failure_at(index, f"There is no named window {index.target!r}.", "Create it first.")
+        if index.unique:
+            raise unsupported(index, "unique indexes", "Leave the word out.")
+        for name, _ in index.columns:
+            if name not in self.types[index.target].names:
+                known = ", ".join(self.types[index.target].names)
+                raise failure_at(index, f"{index.target!r} has no column {name!r}.", f"It has: {known}.")
 
     def _add_schema(self, schema: CreateSchema) -> None:
         """Have the type of events that a text creates."""
@@ -510,7 +560,7 @@ class Deployments:
         names = VariableNames(self.variables.known, self.types)
         node = names.as_now(node)
         known = planned_context(node, self._ledger(clock))
-        device = place(known.node, self._device)
+        device = place(known.node, self.device)
         self.contexts[node.name] = RunningContext(known, str(node), clock, device)
 
     def set_variable(self, name: str, value: Any) -> None:
@@ -560,12 +610,50 @@ class Deployments:
         return made
 
     def planned(self, statement: Statement, clock: int) -> PlannedStatement:
-        """What a statement computes that begins when the clock shows some ticks.
+        """What a statement computes that begins when the clock shows some ticks; a named window is there then.
 
         Raises:
             PlacedError: As `gpu_ops.epl.planning.statements.planned`; or it cannot insert what it says.
         """
+        if isinstance(statement.body, CreateWindow | CreateTable):
+            self._add_window(statement, statement.body, clock)
         return planned(statement, self._ledger(clock))
+
+    def _add_window(self, statement: Statement, create: CreateWindow | CreateTable, clock: int) -> None:
+        """Have a named window or a table, and the type of what is inserted into it."""
+        name = create.name
+        if name in self.types:
+            raise failure_at(
+                create, f"There is a type of events {name!r} already.", "Give the named window another name."
+            )
+        if statement.context:
+            raise unsupported(create, "named windows within contexts")
+        if not self._asks:
+            raise unsupported(create, "named windows over data at rest", "Run the text in a Runtime.")
+        names = VariableNames(self.variables.known, self.types)
+        create = names.as_now(create)
+        ledger = self._ledger(clock)
+        if isinstance(create, CreateTable):
+            self._add_type_at(create, name, table_schema(create, ledger))
+            known = known_table(create, self.types[name])
+        else:
+            self._add_type_at(create, name, window_schema(create, ledger))
+            known = known_window(create, self.types[name], ledger)
+        nodes = [each for each in (known.moves, known.waiting) if each is not None]
+        device = place(nodes[0], self.device) if nodes else place(known.content, self.device)
+        self.windows[name] = RunningWindow(known, device, self.ticks)
+        self._templates.clear()
+        self._epoch += 1
+
+    def named_by(self, statement: RunningStatement) -> list[str]:
+        """The named windows that a statement makes, reads, changes or inserts into."""
+        names = (*statement.plan.reads, statement.target, _changed(statement), statement.plan.creates)
+        return [name for name in dict.fromkeys(names) if name in self.windows]
+
+    def changing(self, window: str, home: str) -> list[RunningStatement]:
+        """The statements that change a named window, in their order."""
+        alone = (each for each in self.alone.values() if each.home == home and each.failed is None)
+        return sorted((each for each in alone if _changed(each) == window), key=lambda each: each.number)
 
     def _ledger(self, clock: int) -> Ledger:
         """What is planned over."""
@@ -574,7 +662,8 @@ class Deployments:
             # Over data at rest nobody sets them.
             known = {name: replace(each, constant=True) for name, each in known.items()}
         contexts = {name: each.known for name, each in self.contexts.items()}
-        return Ledger(self.types, self.feeds, self.ticks, clock, self.irstream, self._asks, known, contexts)
+        windows = {name: each.known for name, each in self.windows.items()}
+        return Ledger(self.types, self.feeds, self.ticks, clock, self.irstream, self._asks, known, contexts, windows)
 
     def add(self, name: str, statement: Statement, plan: PlannedStatement, clock: int) -> RunningStatement:
         """Have a statement of some name, whose plan is known."""
@@ -583,7 +672,7 @@ class Deployments:
             # Listeners see the names that the columns have in the stream.
             fields = [each.with_name(name) for each, name in zip(plan.columns, names, strict=True)]
             plan = replace(plan, columns=pa.schema(fields))
-        device = place(plan.node, self._device)
+        device = place(plan.node, self.device)
         own = running(plan.node, device, FirstFailure(device))
         made = RunningStatement(name, str(statement), plan, target, names, clock, device, own, self._listening)
         self._number += 1
@@ -591,15 +680,17 @@ class Deployments:
         self.statements[name] = self.alone[name] = made
         self._sift(made, statement)
         self.changes += 1
-        if target:
+        if target or plan.change is not None or isinstance(statement.body, CreateWindow | CreateTable):
             self._deepen(statement)
         return made
 
     def _deepen(self, statement: Statement) -> None:
         """Have each type deeper than those that the statements read which insert into it."""
-        inserting = [each for each in self.alone.values() if each.target]
+        inserting = [(each, each.target or _changed(each)) for each in self.alone.values()]
         while found := [
-            (each.target, deeper) for each in inserting if (deeper := self._below(each)) > self.depths[each.target]
+            (target, deeper)
+            for each, target in inserting
+            if target and (deeper := self._below(each)) > self.depths[target]
         ]:
             self.depths |= dict(found)
             if max(self.depths.values()) >= _DEPTH - 1:
@@ -610,7 +701,7 @@ class Deployments:
 
     def _inserted(self, statement: Statement, plan: PlannedStatement) -> tuple[str, tuple[str, ...]]:
         """(the type that its rows are events of, its columns' names there); a new type if there is none."""
-        query = statement.body
+        query = body_of(statement.body)
         if not isinstance(query, Query) or query.insert is None:
             return "", ()
         names = tuple(query.insert.columns or plan.columns.names)
@@ -624,6 +715,8 @@ class Deployments:
             self._add_type_at(query.insert, target, pa.schema(fields))
         elif target in plan.reads:
             raise unsupported(query.insert, "statements that insert into what they read")
+        elif target in self.windows and self.windows[target].known.is_table:
+            raise unsupported(query.insert, "inserts into tables", "Merge: on T merge Table … then insert select ….")
         else:
             known = self.types[target]
             for each in fields:
@@ -636,6 +729,10 @@ class Deployments:
                     types = f"{type_name(there)}, and what is inserted of type {type_name(each.type)}"
                     raise failure_at(query.insert, f"{target}.{each.name} is of type {types}.", "Cast it.")
         return target, names
+
+
+def _changed(statement: RunningStatement) -> str:
+    return "" if statement.plan.change is None else statement.plan.change.window
 
 
 def _read_once(name: str, reader: str) -> str:

@@ -101,6 +101,11 @@ class IsolatedService(ServiceCalls):
                     f"The statement {each.name!r} is in {_called(each.home)}, and not in {_called(left.name)}.",
                     remedy="Move it from there.",
                 )
+            if window := next(iter(self._deployments.named_by(each)), None):
+                raise PlanError(
+                    f"The statement {each.name!r} is about the named window {window!r}.",
+                    remedy="Leave it where the window is.",
+                )
             named = next(_times_of_the_clock(each), None) if each.offset + ahead else None
             if named is not None:
                 raise PlanError(

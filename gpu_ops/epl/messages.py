@@ -92,13 +92,13 @@ def _refused(expected: set[str], token: Token, seen: Sequence[Token]) -> PlacedE
     scripted = {last.type: {"COLON", "LPAR"}, before.type: {"COLON", "LPAR", "NAME"}}.get("EXPRESSION", set())
     if token.type in scripted:
         return _no("scripts", last, "Declare an expression: expression name {x => ...}.")
-    on_demand = "on-demand queries", "Trigger it by an event: on ... delete, update, merge or select."
+    on_demand = "on-demand queries among statements", "Ask it by Runtime.query, or trigger it: on ... delete."
     if starts and word in {"delete", "update", "merge"}:
         return _no(on_demand[0], token, on_demand[1])
     if last.type == "UPDATE" and expected == {"SELECTOR"}:
         return _no(on_demand[0], last, on_demand[1])
     if word == "values" and "SELECT" in expected and any(each.type == "INTO" for each in seen):
-        return _no("on-demand queries", token, "Send the rows as events.")
+        return _no("rows of values", token, "Write: insert into T select 1 as a, or send the rows as events.")
     if before.text.lower() == "new" and last.type == "NAME" and token.type in {"LPAR", "LSQB"}:
         return _no("objects of classes", before, "Write: new {name = value, ...}.")
     if token.type == "INSERT" and any(each.type == "WINDOW" for each in seen[-12:]) and "SELECT" not in expected:

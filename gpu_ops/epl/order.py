@@ -37,21 +37,26 @@ def order_of(numbered: tuple[tuple[int, RunningStatement], ...], depths: Mapping
         depths: How many statements are above events of a type.
     """
     known = dict(numbered)
-    numbers = sorted(known, key=lambda at: max((depths[name] for name in known[at].plan.reads), default=0))
+    numbers = sorted(known, key=lambda at: max((depths[name] for name in _read(known[at])), default=0))
     setting = [at for at in numbers if known[at].plan.setting is not None]
     plain = tuple((at, known[at]) for at in numbers)
     if not setting:
         return Order(numbered, plain)
     above: dict[int, list[int]] = {}
     for at in numbers:
-        plan = known[at].plan
-        above[at] = [other for other in numbers if known[other].target in plan.reads]
+        above[at] = [other for other in numbers if known[other].target in _read(known[at])]
         above[at] += [other for other in setting if _reads(known[at], known[other], same=at == other)]
     try:
         return Order(numbered, tuple((at, known[at]) for at in TopologicalSorter(above).static_order()))
     except CycleError:
         triggers = frozenset(name for at in setting for name in known[at].plan.reads)
         return Order(numbered, plain, None if triggers & {each.target for each in known.values()} else triggers)
+
+
+def _read(statement: RunningStatement) -> tuple[str, ...]:
+    """The types that have to be known for a statement; what changes a named window waits for what is inserted there."""
+    change = statement.plan.change
+    return statement.plan.reads if change is None else (*statement.plan.reads, change.window)
 
 
 def _reads(reader: RunningStatement, setter: RunningStatement, *, same: bool) -> bool:

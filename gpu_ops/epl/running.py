@@ -13,15 +13,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gpu_ops.core.arrow_buffers import repeated
-from gpu_ops.core.turns import EMPTY, HELD, ORDER, PLACE, ROW, TURN
+from gpu_ops.core.time import TIME_TYPE
+from gpu_ops.core.turns import CLOCK, EMPTY, HELD, NEW, ORDER, PLACE, ROW, TURN
 from gpu_ops.devices import Device
 from gpu_ops.epl.planning.planned import PlannedStatement
 from gpu_ops.errors import PlanError, shown
+from gpu_ops.operators.operator import StepInput
 from gpu_ops.operators.runtime.released import EndedInstances
 from gpu_ops.operators.runtime.steps import FirstFailure, RunningNode
 from gpu_ops.plan.nodes import Feed, Node
 from gpu_ops.plan.standing import StandingFilter
-from gpu_ops.texts.feeding import PlacedRows, TickRows, leaves_of, stepped_node
+from gpu_ops.texts.feeding import LeafRows, PlacedRows, TickRows, leaves_of, stepped_node
 
 Listener = Callable[[pa.Table | None, pa.Table | None, "RunningStatement"], None]
 Subscriber = Callable[..., None]
@@ -363,7 +365,7 @@ class RunningStatement:
     def explain(self) -> str:
         """The plan: its nodes, each after those that it reads."""
         lines = [node.describe() for node in self.plan.node.walk()]
-        return "\n".join(lines if self.group is None else [*self.group.asked.describe(), *lines])
+        return "\n".join([*self.plan.notes, *(() if self.group is None else self.group.asked.describe()), *lines])
 
     # Steps
 
@@ -407,7 +409,7 @@ class RunningStatement:
 
     def step(
         self,
-        arrived: Mapping[Feed, PlacedRows],
+        arrived: Mapping[Feed, LeafRows],
         ticks: tuple[Feed, TickRows | None],
         cti: int,
     ) -> pa.Table:
@@ -422,14 +424,7 @@ class RunningStatement:
         results = stepped_node(self._running, self._device, self.reads, arrived, ticks, cti)
         if self.plan.context is not None:
             self._ended.release()
-        schema, tables, columns = self.plan.node.schema, [], self._device.columns
-        for events in results.events:
-            if len(events):
-                table = columns.to_arrow(events.frame, schema)
-                tables.append(table.append_column(PLACE, pa.array(columns.host(events.start))))
-        if not tables:
-            return schema.append(pa.field(PLACE, pa.int64())).empty_table()
-        made = _in_order(tables[0] if len(tables) == 1 else pa.concat_tables(tables).combine_chunks())
+        made = placed_table(results, self.plan.node.schema, self._device)
         failure = self._running.failure
         if failure is None or failure.error is None:
             return made
@@ -456,6 +451,14 @@ class RunningStatement:
         """The rows of a step that are events of another stream, at the places at which they were made."""
         some = _where(made, np.isin(_kinds(made), self.plan.inserts))
         return PlacedRows(some[PLACE].to_numpy(), self.named(some).rename_columns(list(self.names)))
+
+    def triggering(self, made: pa.Table) -> pa.Table:
+        """The rows of a step that change a named window: with their places, and what the clock showed."""
+        if self.plan.change is None or not self.plan.change.into:
+            return made
+        some = _where(made, _kinds(made) == NEW)
+        clock = pa.array(np.zeros(len(some), np.int64)).cast(TIME_TYPE)
+        return self.named(some).append_column(CLOCK, clock).append_column(PLACE, some[PLACE])
 
     def held(self, made: pa.Table) -> pa.Table:
         """The rows of a step that are content."""
@@ -510,6 +513,24 @@ class RunningStatement:
         """Rows with the names of the columns."""
         names = [f"@column {at}" for at in range(len(self.schema))]
         return table.select(names).rename_columns(self.schema.names)
+
+
+def placed_table(results: StepInput, schema: pa.Schema, device: Device) -> pa.Table:
+    """The results of a step with `PLACE`, in order of place, kind and number.
+
+    Args:
+        results: Points.
+        schema: Their columns.
+        device: Where they are.
+    """
+    tables, columns = [], device.columns
+    for events in results.events:
+        if len(events):
+            table = columns.to_arrow(events.frame, schema)
+            tables.append(table.append_column(PLACE, pa.array(columns.host(events.start))))
+    if not tables:
+        return schema.append(pa.field(PLACE, pa.int64())).empty_table()
+    return _in_order(tables[0] if len(tables) == 1 else pa.concat_tables(tables).combine_chunks())
 
 
 def _kinds(made: pa.Table) -> Any:

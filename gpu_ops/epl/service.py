@@ -11,16 +11,17 @@ import numpy as np
 import pyarrow as pa
 
 from gpu_ops.core.arguments import whole
-from gpu_ops.core.turns import LEVEL, STEP, TURN
+from gpu_ops.core.turns import LEVEL, PLACE, STEP, TURN
 from gpu_ops.epl.deployments import Deployments
 from gpu_ops.epl.failed_turns import in_turns
 from gpu_ops.epl.groups import StatementGroup
+from gpu_ops.epl.named_windows import RunningWindow, Triggered
 from gpu_ops.epl.order import Order, SomeTurns, order_of
 from gpu_ops.epl.running import DeliveredPart, RunningStatement, SentDeliveries
 from gpu_ops.errors import PlanError, QueryFailedError
 from gpu_ops.operators.runtime.steps import FirstFailure
 from gpu_ops.plan.nodes import Feed
-from gpu_ops.texts.feeding import PlacedRows, TickRows
+from gpu_ops.texts.feeding import LeafRows, PlacedRows, TickRows
 from gpu_ops.texts.sent_rows import arrival_times, milliseconds, placed, system_time, table_of, timed_rows
 
 _MILLISECOND = 1000
@@ -101,8 +102,18 @@ class Service:
         return self._deployments.deploy_each(text, constants, names, now, begin, self.name)
 
     def begin(self, statement: RunningStatement) -> None:
-        """Show a statement the clock, which is a turn."""
+        """Show a statement the clock, which is a turn.
+
+        Raises:
+            PlanError: It is about a named window of another service.
+        """
         statement.home = self.name
+        for window in self._deployments.named_by(statement):
+            maker = next(x for x in self._deployments.alone.values() if x.plan.creates == window)
+            if maker.home != self.name:
+                raise PlanError(
+                    f"The named window {window!r} is in another service.", remedy="Deploy the statement in that one."
+                )
         if statement.group is not None:
             self._turns.take(1)  # it has no clock
             return
@@ -113,7 +124,7 @@ class Service:
     def _stepped(
         self,
         statement: RunningStatement,
-        arrived: Mapping[Feed, PlacedRows],
+        arrived: Mapping[Feed, LeafRows],
         ticks: TickRows | None,
         first: int,
         cti: int,
@@ -140,7 +151,7 @@ class Service:
     def _instances(
         self,
         statement: RunningStatement,
-        arrived: Mapping[Feed, PlacedRows],
+        arrived: Mapping[Feed, LeafRows],
         ticks: TickRows | None,
         first: int,
         cti: int,
@@ -269,6 +280,10 @@ class Service:
         before, self.clock, first = self.clock, int(clocks[-1]), self._turns.next
         return self._turned({}, self._ticked(clocks), before, first)
 
+    def tick_rows(self, *, ask: bool) -> TickRows:
+        """A tick that shows the clock as it is, which is a turn; it may ask for content."""
+        return self._ticked(np.array([self.clock]), ask=ask)
+
     def _ticked(self, clocks: Any, *, ask: bool = False) -> TickRows:
         made = self._turns.take(len(clocks)), clocks * _MILLISECOND, np.full(len(clocks), ask, np.bool_)
         return TickRows(lambda: made)
@@ -310,18 +325,19 @@ class Service:
         arrived, ticks, before = turns.arrived, turns.ticks, turns.before
         inserted: dict[str, list[PlacedRows]] = {}
         deployments, first = self._deployments, turns.first
+        windows = _SteppedWindows(self, turns, inserted, failures)
         for _, statement in self._order.statements:
             if statement.failed is not None:
                 continue
             try:
-                for name in statement.plan.reads:
-                    if name in inserted:
-                        arrived[name] = self._merged(name, inserted.pop(name), arrived.get(name), ticks, before)
-                mine = {
-                    self._deployments.feeds[name]: rows
-                    for name in statement.plan.reads
-                    if (rows := statement.sifted(arrived.get(name))) is not None
-                }
+                self._arrive(statement.plan.reads, turns, inserted)
+                mine = dict[Feed, LeafRows](self._arrived(statement, arrived))
+                changed = windows.of(statement, mine)
+                if statement.plan.change is not None:
+                    delivered = None if changed is None else statement.delivered(changed)
+                    if delivered is not None:
+                        found.append(delivered)
+                    continue
                 if ticks is None and not mine and not deployments.variables.wakes(statement.plan.variables.waking):
                     continue
                 made = self._stepped(statement, mine, ticks, first, turns.until)
@@ -334,9 +350,7 @@ class Service:
             if delivered is not None:
                 found.append(delivered)
             if failure.error is not None:
-                statement.failed = in_turns(failure.error, failure.place, turns.arrived)
-                failures.append(statement)
-                statement.failed.add_note(f"The statement {statement.name!r} has failed, and gives nothing any more.")
+                self.fail(statement, failure, turns, failures)
         # Groups insert nothing and set nothing, so that nobody waits for them.
         for group in self._groups:
             (name,) = group.plan.reads
@@ -346,6 +360,22 @@ class Service:
                 found.append(pairs)
         for sieve in deployments.sieves.values():
             sieve.rest()
+
+    def _arrive(self, names: Sequence[str], turns: SomeTurns, inserted: dict[str, list[PlacedRows]]) -> None:
+        """Have what was inserted into some types among their events."""
+        arrived = turns.arrived
+        for name in names:
+            if name in inserted:
+                parts = inserted.pop(name)
+                arrived[name] = self._merged(name, parts, arrived.get(name), turns.ticks, turns.before)
+
+    def _arrived(self, statement: RunningStatement, arrived: Mapping[str, PlacedRows]) -> dict[Feed, PlacedRows]:
+        """The events that a statement reads."""
+        return {
+            self._deployments.feeds[name]: rows
+            for name in statement.plan.reads
+            if (rows := statement.sifted(arrived.get(name))) is not None
+        }
 
     def _merged(
         self, name: str, parts: Sequence[PlacedRows], sent: PlacedRows | None, ticks: TickRows | None, before: int
@@ -374,6 +404,21 @@ class Service:
         clocks = np.concatenate([sent.shown_clocks, clocks])
         return PlacedRows(every[order], pa.concat_tables([sent.rows, table]).take(order), clocks[order])
 
+    @staticmethod
+    def fail(
+        statement: RunningStatement, failure: FirstFailure, turns: SomeTurns, failures: list[RunningStatement]
+    ) -> None:
+        """Have a statement give nothing any more."""
+        assert failure.error is not None  # noqa: S101  (it has failed)
+        statement.failed = in_turns(failure.error, failure.place, turns.arrived)
+        failures.append(statement)
+        statement.failed.add_note(f"The statement {statement.name!r} has failed, and gives nothing any more.")
+
+    @property
+    def deployments(self) -> Deployments:
+        """The types and the statements."""
+        return self._deployments
+
     def rows(self, name: str) -> pa.Table:
         """What a statement's iterator gives now. See `Runtime.rows`."""
         statement = self._deployments[name]
@@ -391,16 +436,91 @@ class Service:
             return statement.schema.empty_table()  # it has no window
         if statement.plan.setting is not None:
             return self._deployments.variables.table(statement.plan.setting.names)
+        if statement.plan.change is not None and not statement.plan.change.into:
+            return self._deployments.windows[statement.plan.change.window].content()
         return statement.held(self._asked(statement, ask=True))
 
     def _asked(self, statement: RunningStatement, *, ask: bool) -> pa.Table:
         """Show a statement the clock, and maybe ask for its content."""
-        ticks = self._ticked(np.array([self.clock]), ask=ask)
-        made = self._stepped(statement, {}, ticks, int(ticks.places[0]), self._turns.next * TURN)
+        ticks = self.tick_rows(ask=ask)
+        held: dict[Feed, LeafRows] = {}
+        for name in () if ask else statement.plan.reads:
+            if name in self._deployments.windows:
+                held |= self._deployments.windows[name].whole()
+        made = self._stepped(statement, held, ticks, int(ticks.places[0]), self._turns.next * TURN)
         if statement.failure.error is not None:
             statement.failed = in_turns(statement.failure.error, statement.failure.place)
             raise statement.failed
         return made
+
+
+class _SteppedWindows:
+    """The named windows in some turns: each is stepped as the first statement reads it, all its inserts are known then.
+
+    Args:
+        service: The service.
+        turns: The turns.
+        inserted: What statements have inserted, and no other has read yet.
+        failures: The statements that have failed.
+    """
+
+    def __init__(
+        self,
+        service: Service,
+        turns: SomeTurns,
+        inserted: dict[str, list[PlacedRows]],
+        failures: list[RunningStatement],
+    ) -> None:
+        self._service, self._turns, self._inserted, self._failures = service, turns, inserted, failures
+        self._stepped: set[str] = set()
+        self._made: dict[int, pa.Table] = {}
+
+    def of(self, statement: RunningStatement, mine: dict[Feed, LeafRows]) -> pa.Table | None:
+        """Have a statement read its named windows; what it delivers, if it changes one and has done something."""
+        plan, windows = statement.plan, self._service.deployments.windows
+        changed = () if plan.change is None else (plan.change.window,)
+        for name in (*plan.reads, *changed):
+            if name in windows:
+                window = windows[name]
+                if name not in self._stepped and window.failed is None:
+                    self._stepped.add(name)
+                    try:
+                        self._step(name, window)
+                    except BaseException as error:
+                        window.failed = error
+                        raise
+                if window.failed is not None:
+                    raise QueryFailedError(
+                        f"The named window {name!r} has failed.",
+                        remedy="Undeploy what is about it, and deploy it again.",
+                    ) from window.failed
+                for feed, moves in windows[name].read().items():
+                    mine[feed] = moves.seen_by(statement.number) if plan.asked else moves
+        return self._made.pop(statement.number, None)
+
+    def _step(self, name: str, window: RunningWindow) -> None:
+        service, turns = self._service, self._turns
+        service._arrive([name], turns, self._inserted)  # noqa: SLF001  (a part of it)
+        triggered, own = [], dict[int, pa.Table]()
+        for each in service.deployments.changing(name, service.name):
+            service._arrive(each.plan.reads, turns, self._inserted)  # noqa: SLF001
+            try:
+                mine = service._arrived(each, turns.arrived)  # noqa: SLF001
+                if turns.ticks is None and not mine:
+                    continue
+                made, failure = service._stepped(each, mine, turns.ticks, turns.first, turns.until), each.failure  # noqa: SLF001
+            except BaseException as error:  # noqa: BLE001  (the others take the turn, then it is raised)
+                service.fail(each, FirstFailure(each.device, error=error), turns, self._failures)
+                continue
+            if failure.error is not None:
+                service.fail(each, failure, turns, self._failures)
+            assert each.plan.change is not None  # noqa: S101  (it changes the window)
+            events = each.triggering(made)
+            if len(events):
+                triggered.append(Triggered(each.number, each.plan.change, events, events[PLACE].to_numpy()))
+            if each.plan.change.into:
+                own[each.number] = made
+        self._made |= window.step(turns.arrived.get(name), turns.ticks, triggered, turns.until) | own
 
 
 def _timed_rows(table: pa.Table, places: Any, times: Any) -> PlacedRows:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 
@@ -19,6 +19,20 @@ from gpu_ops.plan.nodes import Feed, Node
 
 TICKS = pa.schema([(CLOCK, TIME_TYPE), (ASK, pa.bool_())])
 """The columns of ticks."""
+
+
+class LeafRows(Protocol):
+    """The rows of a leaf in a step."""
+
+    def given(self, names: Sequence[str], device: Device) -> StepInput:
+        """They as what the leaf gives, with some of their columns."""
+
+    def ahead(self, offset: int) -> LeafRows:
+        """They as they come while the clock shows some ticks more."""
+
+
+def _points(places: Any, table: pa.Table, device: Device) -> StepInput:
+    return StepInput([Events(device.columns.array(places), TICK, device.columns.from_arrow(table))])
 
 
 @dataclass(frozen=True)
@@ -57,6 +71,10 @@ class PlacedRows:
         if len(at) == len(self.places):
             return replace(self, rows=rows)
         return PlacedRows(self.places[at], rows.take(pa.array(at)), clocks)
+
+    def given(self, names: Sequence[str], device: Device) -> StepInput:
+        """They as points."""
+        return _points(self.places, self.table(names), device)
 
     def table(self, names: Sequence[str]) -> pa.Table:
         """Some of their columns, with those of arrivals."""
@@ -101,6 +119,10 @@ class TickRows:
         places, clocks, asks = self._columns
         return TickRows(lambda: (places, clocks + offset, asks))
 
+    def given(self, names: Sequence[str], device: Device) -> StepInput:
+        """They as points."""
+        return _points(self.places, self.table(names), device)
+
     def table(self, names: Sequence[str]) -> pa.Table:
         """Some columns of the ticks."""
         _, clocks, asks = self._columns
@@ -129,7 +151,7 @@ def stepped_node(
     node: RunningNode,
     device: Device,
     reads: Mapping[Node, Sequence[str]],
-    arrived: Mapping[Feed, PlacedRows],
+    arrived: Mapping[Feed, LeafRows],
     ticks: tuple[Feed, TickRows | None],
     cti: int,
 ) -> StepInput:
@@ -145,14 +167,13 @@ def stepped_node(
     """
     moved, rows = ticks
     leaves: dict[Any, tuple[StepInput, int]] = {}
-    placed = dict[Node, PlacedRows | TickRows](arrived.items())
+    placed = dict[Node, LeafRows](arrived.items())
     if rows is not None:
         placed[moved] = rows
     for feed, names in reads.items():
         given = StepInput()
         if feed in placed:
-            frame = device.columns.from_arrow(placed[feed].table(names))
-            given = StepInput([Events(device.columns.array(placed[feed].places), TICK, frame)])
+            given = placed[feed].given(names, device)
         leaves[feed, "whole"] = leaves[feed, "open"] = (given, cti)
     results, _ = node.step(leaves)
     node.rest()

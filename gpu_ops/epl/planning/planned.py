@@ -10,6 +10,7 @@ import pyarrow as pa
 from gpu_ops.core.time import MIN_TIME
 from gpu_ops.epl.patterns import EventFilter
 from gpu_ops.epl.planning.known_contexts import KnownContext
+from gpu_ops.epl.planning.known_windows import KnownWindow, PlannedChange
 from gpu_ops.epl.planning.settings import VariableSetting
 from gpu_ops.epl.planning.variables import KnownVariable, ReadVariables
 from gpu_ops.plan.nodes import Feed, Node
@@ -34,6 +35,10 @@ class PlannedStatement:
         filtering: The variables on which it depends what triggers it.
         streams: How many streams of events it listens to: those of from clauses, its own and those of sub-queries.
         context: The context that it is in; None if it is in none.
+        change: What its rows do to a named window, if they do: then they are those that trigger it.
+        asked: Whether an event asks a named window, and finds what earlier statements have done at the same event.
+        creates: The named window that it makes; nothing for none.
+        notes: What is said of it beside its nodes.
     """
 
     node: Node
@@ -49,6 +54,10 @@ class PlannedStatement:
     filtering: frozenset[str] = frozenset()
     context: KnownContext | None = None
     streams: int = 1
+    change: PlannedChange | None = None
+    asked: bool = False
+    creates: str = ""
+    notes: tuple[str, ...] = ()
 
     @property
     def filters(self) -> int:
@@ -69,6 +78,7 @@ class Ledger:
         asks: Whether content may be asked for.
         variables: The variables.
         contexts: The contexts.
+        windows: The named windows.
     """
 
     types: Mapping[str, pa.Schema]
@@ -79,6 +89,7 @@ class Ledger:
     asks: bool = True
     variables: Mapping[str, KnownVariable] = field(default_factory=dict)
     contexts: Mapping[str, KnownContext] = field(default_factory=dict)
+    windows: Mapping[str, KnownWindow] = field(default_factory=dict)
 
 
 def known_type(source: EventFilter, ledger: Ledger) -> pa.Schema:

@@ -16,11 +16,13 @@ from gpu_ops.epl.column_names import column_names
 from gpu_ops.epl.patterns import EventFilter
 from gpu_ops.epl.planning.aggregate_columns import AggregateColumns
 from gpu_ops.epl.planning.aggregates import PlannedAggregates
+from gpu_ops.epl.planning.changes import planned_change
 from gpu_ops.epl.planning.derived import DerivedView, is_derived
 from gpu_ops.epl.planning.events import event_of, stream_meant
 from gpu_ops.epl.planning.instances import InstancePlan, context_of
 from gpu_ops.epl.planning.joins import JoinedStream, conjuncts, join_of, joined_columns, with_bounds_as_said, without
 from gpu_ops.epl.planning.known_contexts import ContextNames, reads_context, with_context_properties
+from gpu_ops.epl.planning.known_windows import NAMED, SILENT, KnownWindow, over_named
 from gpu_ops.epl.planning.levels import levels_of
 from gpu_ops.epl.planning.looking_back import LookingBack, looks_into_window
 from gpu_ops.epl.planning.looking_in_joins import LookingInJoin
@@ -39,6 +41,7 @@ from gpu_ops.epl.planning.refusals import (
 from gpu_ops.epl.planning.row_patterns import recognized
 from gpu_ops.epl.planning.scopes import CountScope, DeliveredScope, EventScope, WindowedStream
 from gpu_ops.epl.planning.subqueries import Asked, Subqueries, asks
+from gpu_ops.epl.planning.tables import into_table, with_into, with_tables
 from gpu_ops.epl.planning.triggers import planned_setting
 from gpu_ops.epl.planning.variables import VariableColumns, VariableNames, reads
 from gpu_ops.epl.planning.windows import StreamWindows, windowed
@@ -87,7 +90,12 @@ def planned(statement: Statement, ledger: Ledger) -> PlannedStatement:
     Raises:
         PlacedError: A name is unknown, types do not fit, or gpu_ops does not have what it asks for.
     """
-    query, names = statement.body, VariableNames(ledger.variables, ledger.types)
+    names = VariableNames(ledger.variables, ledger.types)
+    query, table, reads_tables = _over_kept(statement, ledger)
+    if isinstance(query, s.OnDelete | s.OnUpdate | s.OnMerge) and query.target in ledger.windows:
+        if statement.context:
+            raise unsupported(statement, "changes of named windows within contexts")
+        return planned_change(statement, query, ledger, ledger.windows[query.target])
     if isinstance(query, s.OnSet) and not statement.context:
         return planned_setting(query, ledger, names)
     if statement.context and isinstance(query, s.OnSet | s.CreateVariable):
@@ -95,7 +103,6 @@ def planned(statement: Statement, ledger: Ledger) -> PlannedStatement:
     if not isinstance(query, q.Query):
         raise unsupported(statement, _WHAT[type(query)])
     for what, there in (
-        ("tables", query.into_table),
         ("'for' clauses", query.delivery),
         ("selects that delete", query.deleting),
     ):
@@ -111,9 +118,52 @@ def planned(statement: Statement, ledger: Ledger) -> PlannedStatement:
     variables = VariableColumns(ledger.variables, names.found.changing)
     around = ContextNames(context, query)
     plan = _QueryPlanner(statement, query, ledger, variables, around).plan()
+    plan = _of_kept(plan, statement, ledger, reads_tables=reads_tables)
+    plan = plan if table is None else with_into(plan, query, table)
     if context is not None:
         plan = replace(plan, context=context, reads=tuple(dict.fromkeys((*plan.reads, *context.reads))))
     return replace(plan, variables=names.found, history=variables.history, before=variables.before)
+
+
+def _over_kept(statement: Statement, ledger: Ledger) -> tuple[s.Body, KnownWindow | None, bool]:
+    """(the body with what it reads of named windows and tables, the table of its rows, whether it reads tables)."""
+    if isinstance(statement.body, s.OnQuery):
+        asked = statement.body.query.stream.source
+        if getattr(asked, "type_name", "") not in ledger.windows:
+            raise failure_at(
+                asked, f"{asked} is no named window and no table.", "Create one: create window W#keepall …."
+            )
+    body, table = body_of(statement.body), None
+    if isinstance(body, q.Query) and body.into_table:
+        if statement.context:
+            raise unsupported(statement, "tables within contexts")
+        body, table = into_table(body, ledger.windows)
+    read = with_tables(body, ledger.windows, ledger.types)
+    return over_named(read, ledger.windows), table, read is not body
+
+
+def _of_kept(plan: PlannedStatement, statement: Statement, ledger: Ledger, *, reads_tables: bool) -> PlannedStatement:
+    """A plan with what it makes, and when it asks."""
+    body = statement.body
+    plan = replace(plan, asked=reads_tables or isinstance(body, s.OnQuery))
+    if isinstance(body, s.CreateWindow | s.CreateTable):
+        shows = plan.shows if isinstance(body, s.CreateWindow) else (None, None)
+        plan = replace(plan, creates=body.name, notes=ledger.windows[body.name].notes, shows=shows)
+    return plan
+
+
+def body_of(body: s.Body) -> s.Body:
+    """What a statement says, as a query if it is one: what a trigger asks is a join in which it alone is new."""
+    if isinstance(body, s.CreateWindow | s.CreateTable):
+        source = EventFilter(body.name, place=body.place)
+        every = q.SelectItem(e.Wildcard(place=body.place), place=body.place)
+        return q.Query((every,), q.StreamTerm(source, place=body.place), selector="irstream", place=body.place)
+    if not isinstance(body, s.OnQuery):
+        return body
+    query, trigger = body.query, body.trigger
+    event = q.StreamTerm(trigger.source, (), trigger.alias, unidirectional=True, place=trigger.place)
+    further = q.JoinTerm("cross", query.stream, place=query.stream.place)
+    return replace(query, stream=event, joins=(further, *query.joins))
 
 
 class _QueryPlanner:
@@ -126,6 +176,7 @@ class _QueryPlanner:
         self._recognizes, self._content = (query if query.recognize is not None else None), list[Node]()
         query = query if query.recognize is None else replace(query, stream=replace(query.stream, views=()))
         self._query, self._ledger, self._variables, self._context = query, ledger, variables, context
+        self._statement = statement
         self._instances = InstancePlan(context, ledger, query)
         self._held: list[e.Expression] = []
         self._sorted_later = [HELD, OLD]
@@ -297,6 +348,8 @@ class _QueryPlanner:
         node = self._looked(node, looking, by_group=by_group)
         node = self._with_variables(node if limited else asked.over(node), windowed=windowed, limited=limited)
         by = tuple(names) if kind in {"row per group", "aggregated and grouped"} else ()
+        if isinstance(self._statement.body, s.CreateWindow):
+            node = Filter(node, (nw.col(ROW) != OLD) | ~nw.col(SILENT))
         node = self._left_in_order(node, windows) if limited else node
         node = self._had(node, output if limited else None, having, kind, by, values if by_all else ())
         node = self._at_output(node, asked, looking) if limited else node
@@ -489,7 +542,12 @@ class _QueryPlanner:
             return WindowedStream(term.alias, "pattern", events, windowed=bool(term.views)), matches
         schema = known_type(source, ledger)
         self._reads.append(source.type_name)
+        named = bool(term.views) and term.views[0].name == NAMED
         node = ledger.arrivals[source.type_name]
+        if named:
+            if self._context.context is not None:
+                raise unsupported(source, "named windows within contexts")
+            node = ledger.windows[source.type_name].rows_for(asked=isinstance(self._statement.body, s.OnQuery))
         stream = WindowedStream(term.alias, source.type_name, schema, windowed=bool(term.views))
         filters = [part for each in source.filters for part in (conjuncts(each) if self._context.key else [each])]
         pairs = [(each, self._context.pair(each, StreamScope([stream]))) for each in filters]
@@ -507,6 +565,8 @@ class _QueryPlanner:
 
     def _kept(self, term: q.StreamTerm, stream: WindowedStream, node: Node) -> StreamWindows:
         """The windows of a stream; without any its rows are there for ever."""
+        if term.views and term.views[0].name == NAMED and isinstance(term.source, EventFilter):
+            return self._ledger.windows[term.source.type_name].windows_of(node)
         if term.views:
             events, ledger = EventScope([stream], context=self._context), self._ledger
             within = self._context.key

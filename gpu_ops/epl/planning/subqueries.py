@@ -16,7 +16,9 @@ from gpu_ops.epl.column_names import column_names
 from gpu_ops.epl.patterns import EventFilter
 from gpu_ops.epl.planning.aggregate_columns import AggregateColumns
 from gpu_ops.epl.planning.aggregates import PlannedAggregates
+from gpu_ops.epl.planning.chosen_events import placed
 from gpu_ops.epl.planning.known_contexts import ContextNames
+from gpu_ops.epl.planning.known_windows import KnownWindow
 from gpu_ops.epl.planning.levels import levels_of
 from gpu_ops.epl.planning.looking_back import GROUPWIN, LookingBack, looks_into_window
 from gpu_ops.epl.planning.parts import parts
@@ -48,6 +50,10 @@ class Streams(Protocol):
     @property
     def arrivals(self) -> Mapping[str, Node]:
         """The leaf of each type's arrivals."""
+
+    @property
+    def windows(self) -> Mapping[str, KnownWindow]:
+        """The named windows."""
 
     @property
     def ticks(self) -> Node:
@@ -337,11 +343,15 @@ class _SubqueryPlanner:
             )
         plain = _PlainScope([BoundStream(term.alias, source.type_name, schema)], self._of.context)
         self._seen = AggregateColumns(plain, named=f"{self._name} seen ")
-        node = streams.arrivals[source.type_name]
+        named = streams.windows.get(source.type_name)
+        node = streams.arrivals[source.type_name] if named is None else named.content
         node, key = self._of.context.within(node, source.type_name), self._of.context.key
         for each in source.filters:
             node = Filter(node, bind_condition(each, plain, "the filter").value)
-        if term.views:
+        if named is not None:
+            self._windows = named.windows_of(node)
+            rows = self._windows.memberships
+        elif term.views:
             self._windows = windowed(
                 node, streams.ticks, term.views, term.retain, plain, deployed=streams.clock, within=key
             )
@@ -532,7 +542,10 @@ class _SubqueryPlanner:
         return Bound(made if there is None else nw.when(there).then(made), dtype)
 
     def _single(self, bound: Bound) -> Bound:
-        return Bound(nw.col(self._added(g.min(self._fold(bound)))), bound.type)
+        column = self._fold(bound)
+        # There is one row: any choice gives its value, and arrays and records have no least one.
+        one = placed(column, 0) if pa.types.is_nested(bound.type) else g.min(column)
+        return Bound(nw.col(self._added(one)), bound.type)
 
     def _compared(self, node: e.Expression, operator: str, quantity: str, value: e.Expression) -> nw.Expr:
         """Whether a comparison holds for any row, or for all: unknown as in SQL."""
