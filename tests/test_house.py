@@ -50,3 +50,11 @@ def test_the_harness_of_epl_reads_feeds_and_compares() -> None:
     imported = {name for path in [*harness, support / "epl_on_runtime.py"] for name in _imported(path)}
     assert "gpu_ops.epl.runtime.Runtime" in imported
     assert not {name for name in imported if name.startswith(("gpu_ops.plan", "gpu_ops.operators"))}
+
+
+def test_the_harness_of_streamcruncher_sends_and_compares() -> None:
+    """What StreamCruncher's vectors ask is planned and computed by the package."""
+    harness = [*(TESTS / "conformance").glob("streamcruncher*.py"), *(TESTS / "conformance").glob("rql*.py")]
+    assert sum(len(path.read_text(encoding="utf-8").splitlines()) for path in harness) <= 150
+    imported = {name for path in harness for name in _imported(path)}
+    assert not {name for name in imported if name.startswith(("gpu_ops.plan", "gpu_ops.operators", "gpu_ops.api"))}

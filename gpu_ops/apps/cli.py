@@ -398,6 +398,54 @@ def epl(
                 _say(f"{written.rows:,} rows: {escape(str(written.path))}")
 
 
+@app.command()
+def rql(
+    query: Annotated[
+        Path, typer.Argument(metavar="FILE", help="A file with a query in RQL, StreamCruncher's language.")
+    ],
+    *,
+    time: Annotated[str, typer.Option(help="The column that says when an event comes.")],
+    inputs: Annotated[
+        list[str],
+        typer.Option("--input", metavar="STREAM=PATH", help="The events of a stream; repeat the option for each."),
+    ] = [],  # noqa: B006  (Typer copies it)
+    tables: Annotated[
+        list[str],
+        typer.Option("--table", metavar="TABLE=PATH", help="The rows of a table; repeat the option for each."),
+    ] = [],  # noqa: B006  (Typer copies it)
+    order: Annotated[str | None, typer.Option(help="The column that orders events of one time.")] = None,
+    until: Annotated[str | None, typer.Option(help="The last time of which cycles are shown.")] = None,
+    output: Annotated[
+        Path | None, typer.Option(help="The Parquet file to write; else lines of JSON are printed.")
+    ] = None,
+    if_exists: Annotated[IfExists | None, typer.Option(help="If --output exists: fail (raise), or replace it.")] = None,
+    device: On = "cpu",
+) -> None:
+    """Run a query in StreamCruncher's language over files of events, and print or write what each cycle gives."""
+    from gpu_ops.apps.queries import parse_inputs
+    from gpu_ops.apps.rql_files import asked_of_files, query_in
+    from gpu_ops.core.polars_frames import to_frame
+
+    with _readable_errors():
+        if output is None:
+            _refuse({"--if-exists": if_exists}, "--output", "--output PATH")
+        if not inputs:
+            raise PlanError("There are no events.", remedy="Add --input STREAM=PATH for each stream.")
+        answer = asked_of_files(
+            query_in(query),
+            parse_inputs(inputs),
+            parse_inputs(tables) if tables else {},
+            time=time,
+            order=order,
+            until=until,
+        )
+        if output is None:
+            print(to_frame(answer.collect(device=device)).write_ndjson(), end="")  # noqa: T201
+        else:
+            written = answer.write(output, device=device, if_exists="raise" if if_exists is None else if_exists.value)
+            _say(f"{written.rows:,} rows: {escape(str(written.path))}")
+
+
 def _check_picture(picture: Path) -> None:
     from gpu_ops.plot import need_matplotlib
 
