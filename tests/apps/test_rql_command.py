@@ -53,6 +53,6 @@ def test_what_is_wrong_is_said(tmp_path: Path) -> None:
     assert missing.exit_code == 1
     assert "There are no events" in missing.output
     (tmp_path / "query.rql").write_text("select * form t", encoding="utf-8")
-    wrong = run(*files(tmp_path)[:0], query, "--input", f"drawn={tmp_path / 'drawn.parquet'}", time, at)
+    wrong = run(query, "--input", f"drawn={tmp_path / 'drawn.parquet'}", time, at)
     assert wrong.exit_code == 1
     assert "form" in wrong.output

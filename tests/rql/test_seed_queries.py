@@ -55,7 +55,9 @@ def test_1_denial_attack_check() -> None:
     """
     chance = random.Random(1)
     times = sorted(chance.sample(range(minutes(90)), 400))
-    sent = [(at, "request_events", {"id": n, "src_ip_address": chance.choice("aab")}) for n, at in enumerate(times)]
+    sent: list[tuple[int, str, Row]] = [
+        (at, "request_events", {"id": n, "src_ip_address": chance.choice("aab")}) for n, at in enumerate(times)
+    ]
     found = answered(text, {"request_events": {"id": "int", "src_ip_address": "string"}}, sent, minutes(200))
     changes = sorted([(at, row["src_ip_address"], 1) for at, _, row in sent]
                      + [(at + minutes(30), row["src_ip_address"], -1) for at, _, row in sent])  # fmt: skip
@@ -72,7 +74,7 @@ def test_1_denial_attack_check() -> None:
 
 def numbers(seed: int, size: int = 60) -> list[tuple[int, str, Row]]:
     chance = random.Random(seed)
-    rows = [{"id": n, **{name: chance.randint(5, 30) for name in "abc"}} for n in range(size)]
+    rows: list[Row] = [{"id": n, **{name: chance.randint(5, 30) for name in "abc"}} for n in range(size)]
     return [(n * 20_000, "stream1", row) for n, row in enumerate(rows)]
 
 
@@ -88,7 +90,9 @@ def test_2_events_are_filtered_before_and_behind_a_partition() -> None:
                       as filtered_stream
         where a > 15 and filtered_stream.$row_status is not dead;
     """
-    sent = [(at, stream, {**row, "c": row["b"] + row["id"] % 2}) for at, stream, row in numbers(2)]
+    sent: list[tuple[int, str, Row]] = [
+        (at, stream, {**row, "c": row["b"] + row["id"] % 2}) for at, stream, row in numbers(2)
+    ]
     found = answered(text, NUMBERS, sent, minutes(20))
     taken = [(at, row) for at, _, row in sent if row["a"] > 10 and row["b"] == row["c"]]
     expected = [(at, sorted(row["id"] for time, row in taken if time <= at and row["a"] > 15)) for at, _ in taken]
@@ -119,7 +123,7 @@ def test_4_priority_customers() -> None:
                       as filtered_stream
         where filtered_stream.$row_status is new;
     """
-    sent = [(n * 100, "stream1", {"id": n, "customer_id": n % 7}) for n in range(30)]
+    sent: list[tuple[int, str, Row]] = [(n * 100, "stream1", {"id": n, "customer_id": n % 7}) for n in range(30)]
     table = ({"customer_id": "int"}, [{"customer_id": 2}, {"customer_id": 5}])
     types = {"stream1": {"id": "int", "customer_id": "int"}}
     found = answered(text, types, sent, minutes(60), tables={"priority_customers": table})
@@ -140,7 +144,7 @@ def test_5_aggregates_of_a_chain() -> None:
         where testStr.$row_status is new;
     """
     chance = random.Random(5)
-    sent = [
+    sent: list[tuple[int, str, Row]] = [
         (n * 250, "test", {"country": chance.choice("uv"), "item_sku": n, "item_qty": chance.randint(1, 9)})
         for n in range(80)
     ]
@@ -181,7 +185,7 @@ def test_6_the_five_that_sell_best() -> None:
     chance = random.Random(6)
     keys = ("order_country", "order_state", "order_category", "order_item_sku")
     types = {"order_events": {**dict.fromkeys(keys, "string"), "order_quantity": "int"}}
-    sent = [
+    sent: list[tuple[int, str, Row]] = [
         (n * 1_000, "order_events", {"order_country": "c", "order_state": chance.choice("st"), "order_category": "k",
                                      "order_item_sku": chance.choice("abcdefgh"),
                                      "order_quantity": chance.randint(1, 9)})
@@ -243,7 +247,7 @@ def test_7_stages_that_are_missing() -> None:
         }
         for n in (1, 2, 3)
     }
-    sent = []
+    sent: list[tuple[int, str, Row]] = []
     for number in range(16):
         for stage in (1, 2, 3):
             if stage == 1 or number >> (stage - 2) & 1:
@@ -271,7 +275,7 @@ def test_8_weights_of_what_passes() -> None:
         where order_events.$row_status is dead;
     """
     table = ({"item_sku": "int"}, [{"item_sku": 1}])
-    sent = [(n * 100, "orders", {"order_id": n, "item_sku": n % 2}) for n in range(40)]
+    sent: list[tuple[int, str, Row]] = [(n * 100, "orders", {"order_id": n, "item_sku": n % 2}) for n in range(40)]
     types = {"orders": {"order_id": "int", "item_sku": "int"}}
     found = answered(text, types, sent, minutes(1), tables={"priority_item": table}, weights={"orders": 0.1})
     # Ten that pass make it run; a full window then goes on by one row in each cycle.
@@ -298,7 +302,7 @@ def test_9_vehicles_that_cross_counties() -> None:
     chance = random.Random(9)
     types = {"veh_report": {"id": "int", "state": "string", "county": "string", "veh_make": "string", "veh_year": "int",
                             "veh_color": "string", "report_time": "timestamp"}}  # fmt: skip
-    rows = [
+    rows: list[Row] = [
         {"id": n, "state": "s", "county": chance.choice("xyz"), "veh_make": chance.choice("mn"), "veh_year": 2000,
          "veh_color": chance.choice("rg"), "report_time": minutes(n * 3)}
         for n in range(60)
