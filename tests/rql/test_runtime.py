@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from gpu_ops import rql
-from gpu_ops.errors import ColumnError, PlanError, SourceError
+from gpu_ops.errors import ColumnError, PlanError, SourceError, TextError
 
 TYPES = {"order": {"id": "int", "item": "string", "n": "int", "ts": "timestamp"}}
 COUNTED = (
@@ -140,3 +140,20 @@ def test_what_is_wrong_is_refused(tmp_path: Path) -> None:
         rql.Runtime(TYPES, times={"order": "seen"})
     with pytest.raises(SourceError):
         rql.Runtime.restore(tmp_path / "none")
+
+
+def _wrong() -> list[tuple[str, str]]:
+    """Queries that ask for what there is not, and what is said of each, from a file beside this one."""
+    found = (Path(__file__).parent / "wrong_queries.txt").read_text(encoding="utf-8")
+    return [tuple(case.rstrip("\n").split("\n~~~~\n")) for case in found.split("\n----\n")]  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(("text", "message"), _wrong(), ids=[text for text, _ in _wrong()])
+def test_a_query_that_asks_for_what_there_is_not(text: str, message: str) -> None:
+    streams = {"s": {"id": "int", "k": "string", "v": "int", "at": "timestamp"}, "u": {"id": "int", "k": "string"}}
+    tables = {"p": {"n": "int", "k": "string"}, "q": {"m": "int"}}
+    runtime = rql.Runtime(streams, times={"s": "at"}, tables=tables)
+    with pytest.raises(TextError) as raised:
+        runtime.register("q1", text)
+    assert str(raised.value) == message
+    assert runtime.queries == ()

@@ -57,14 +57,14 @@ def planned(query: CycleQuery, known: KnownSources, settings: QuerySettings, unt
     """
     nodes = list(_all(query))
     partitions = [node for node in nodes if isinstance(node, StreamTable)]
+    for node in nodes:
+        if isinstance(node, JoinedTables):
+            _check_plain(node, known)
     if not partitions:
         raise failure_at(
             query, "The query reads no stream, so nothing makes it run.", "Select from a partition of a stream."
         )
     planner = PartitionPlanner(known, settings)
-    for node in nodes:
-        if isinstance(node, JoinedTables):
-            _check_plain(node, known)
     taken = [planner.accepted(each) for each in partitions]
     chains = [
         planner.chain(table, planner.intake(each.rows), each.stream)

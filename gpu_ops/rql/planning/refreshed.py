@@ -88,7 +88,7 @@ class RefreshedTables:
         if not plain or query.further or query.limit is not None or select.group_by or select.having is not None:
             raise unsupported(
                 query,
-                "such a query in a partition's condition",
+                "query over several tables, with groups or sets, in a partition's condition",
                 "It selects a column of one table: in (select column from table where …).",
             )
         assert isinstance(source, JoinedTables) and isinstance(source.first, PlainTable)  # noqa: S101, PT018  (it is plain)

@@ -84,7 +84,7 @@ class TableScope(StreamScope):
             case InnerQuery() | QueryHasRows():
                 raise unsupported(
                     node,
-                    "query here",
+                    "query in this place",
                     "A query stands behind 'in' or 'exists', in a condition that is joined by 'and'.",
                 )
             case Name(name) if name.lower() == "current_timestamp" and not self.holds(node):
@@ -109,12 +109,21 @@ class TableScope(StreamScope):
         """A column of a table; of the query around, where no table here has it."""
         if self.outer is not None and not self.holds(node) and self.outer.holds(node):
             return self.outer.property(node)
-        if isinstance(node, Member) and isinstance(node.of, Name):
-            known = [each.alias for each in self.tables]
-            if node.of.name not in known:
-                raise unknown(
-                    node.of, f"There is no table {node.of.name!r} here.", node.of.name, known, known, "There are"
-                )
+        of = node.of.name if isinstance(node, Member) and isinstance(node.of, Name) else ""
+        aliases = [each.alias for each in self.tables]
+        if of and of not in aliases:
+            raise unknown(node, f"There is no table {of!r} here.", of, aliases, aliases, "There are")
+        tables = [each for each in self.tables if not of or each.alias == of]
+        found = [each for each in tables if node.name in each.schema.names]
+        if not found and isinstance(node, Name) and node.name in aliases:
+            raise failure_at(node, f"{node.name!r} is a table, not a value.", f"Write {node.name}. and a column.")
+        if not found:
+            known = [name for each in tables for name in each.schema.names]
+            raise unknown(node, f"There is no column {node.name!r}.", node.name, known, known, "There are")
+        if len(found) > 1:
+            one, other = (each.alias for each in found[:2])
+            problem = f"{node.name!r} is a column of {one!r} and of {other!r}."
+            raise failure_at(node, problem, f"Write {one}.{node.name} or {other}.{node.name}.")
         return super().property(node)
 
     def status(self, node: RowStatus) -> Bound:
