@@ -139,6 +139,13 @@ class KeptRows:
         self.remove(gone, ends[gone], out_by[gone])
         self.table = pa.concat_tables([before, self.table]).combine_chunks()
 
+    def put_in_order(self) -> None:
+        """Have the rows in the order in which they came, however many turns were taken at once."""
+        enter, ids = self.table[ENTER].to_numpy(), self.ids
+        later = (enter[1:] > enter[:-1]) | ((enter[1:] == enter[:-1]) & (ids[1:] > ids[:-1]))
+        if not later.all():
+            self.table = self.table.take(pa.array(np.lexsort((ids, enter))))
+
     def taken(self, mask: Any, places: Any, by: Any, silent: Any) -> None:
         """Have some rows gone, of those that are there and of those that went behind: they go where it is said."""
         gone = self.gone

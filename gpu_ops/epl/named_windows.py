@@ -169,9 +169,10 @@ class RunningWindow:
                     for at in range(low, high):
                         made[each.number] += self._changed(each, each.rows.slice(at, 1), each.places[at : at + 1])
             self._advance(inserted, ticks, until)
+        self._rows.put_in_order()
         self.moved, self.waited = self._rows.moves(self._done), self._waiting.moves(self._done)
         self._done, self._made_in = until, self._made_in[:0]
-        return {number: pa.concat_tables([self._delivered([]), *tables]) for number, tables in made.items()}
+        return {number: _in_order(pa.concat_tables([self._delivered([]), *tables])) for number, tables in made.items()}
 
     def _advance(self, inserted: PlacedRows | None, ticks: TickRows | None, cti: int) -> None:
         """Have the inserts and the ticks up to a place."""
@@ -466,9 +467,7 @@ class RunningWindow:
             count = len(rows)
             more = [np.full(count, kind, np.int8), np.arange(count), places]
             tables.append(pa.table([*rows.columns, *map(pa.array, more)], schema))
-        made = pa.concat_tables(tables).combine_chunks()
-        order = np.lexsort((np.arange(len(made)), made[ROW].to_numpy(), made[PLACE].to_numpy()))
-        return made.take(pa.array(order))
+        return _in_order(pa.concat_tables(tables))
 
 
 @dataclass
@@ -523,6 +522,13 @@ def _share_keys(triggered: Sequence[Triggered]) -> bool:
     """Whether all events are about the rows of their keys alone, and these are the same columns."""
     keys = {tuple(sorted(other for _, other in each.change.on)) for each in triggered}
     return len(keys) == 1 and all(each.change.by_key for each in triggered)
+
+
+def _in_order(made: pa.Table) -> pa.Table:
+    """Rows that are delivered, by place and kind; those of one event as they were made."""
+    made = made.combine_chunks()
+    order = np.lexsort((np.arange(len(made)), made[ROW].to_numpy(), made[PLACE].to_numpy()))
+    return made.take(pa.array(order))
 
 
 def _as_rows(made: pa.Table) -> pa.Table:

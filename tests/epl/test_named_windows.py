@@ -86,6 +86,16 @@ def _check(script: Any, device: str, path: Path) -> None:
     assert sorted(runtime.rows("w").to_pylist(), key=_key) == sorted(content, key=_key)
 
 
+_ROUNDS = [("A", "a", 0), ("A", "b", 0), ("U", "a", 0), ("U", "a", 0), ("U", "b", 0)]
+
+
+def test_events_of_all_keys_are_delivered_in_their_order(tmp_path: Path) -> None:
+    """Two events of a, then one of b: the first of each are taken together, and delivered in the order of turns."""
+    events = [(kind, at + 1, dict(zip(_COLUMNS[kind], (k, v), strict=True))) for at, (kind, k, v) in enumerate(_ROUNDS)]
+    _check(("keepall", ["merges", "deletes_below"], events, [0, 5], False), "cpu", tmp_path / "runtime")
+    _check(("keepall", ["merges"], events, [0, 5], False), "cpu", tmp_path / "runtime")
+
+
 @given(_scripts())
 def test_any_script_does_what_its_words_say(tmp_path_factory: pytest.TempPathFactory, script: Any) -> None:
     """Inserts, deletes, updates, merges and moves of the clock, in any cut, with restarts between."""
