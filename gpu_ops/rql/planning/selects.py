@@ -7,7 +7,7 @@ nodes that match and group events in time match and group rows in cycles.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any, Literal
 
@@ -25,8 +25,17 @@ from gpu_ops.plan.nodes import Filter, KeyBy, Node, Project, extended, selected
 from gpu_ops.plan.per_delivery import PerDelivery, RowKey
 from gpu_ops.plan.windows import Snapshot, WindowAggregate, named_aggregates
 from gpu_ops.rql import queries as q
+from gpu_ops.rql.planning.conditions import (
+    aggregate_calls,
+    conjuncts,
+    equal_pairs,
+    inner_query_of,
+    kept_sides,
+    shown_expressions,
+    status_of,
+    walked,
+)
 from gpu_ops.rql.planning.scopes import (
-    AGGREGATES,
     ALL,
     SHOWN,
     BoundTable,
@@ -41,12 +50,9 @@ from gpu_ops.texts.binding.scope import unknown
 from gpu_ops.texts.expressions import (
     Expression,
     FunctionCall,
-    Inclusion,
     Logical,
     Member,
     Name,
-    Operation,
-    Prefixed,
     Syntax,
     Wildcard,
 )
@@ -205,7 +211,7 @@ class SelectPlanner:
         sorting = [_by_alias(key.expression, aliases, scope) for key in keys]
         shown = [*(item.expression for item in items if item.expression), *sorting]
         having = [] if select.having is None else [select.having]
-        calls = list(dict.fromkeys(call for each in (*shown, *having) for call in _calls(each)))
+        calls = list(dict.fromkeys(call for each in (*shown, *having) for call in aggregate_calls(each)))
         node: Node = joined.node
         if calls or select.group_by or select.having is not None:
             node, scope = self._grouped(node, scope, select, calls)
@@ -290,7 +296,7 @@ class SelectPlanner:
             outer: The scope of the query around.
             within: Whether it only says which rows of another query have partners.
         """
-        conditions = list(_conjuncts(select.where))
+        conditions = list(conjuncts(select.where))
         if isinstance(select.source, q.AlertSource):
             events = self._rows.alerts[select.source.place]
             table = BoundTable("", events.schema, self._fresh())
@@ -300,11 +306,11 @@ class SelectPlanner:
             return self._restricted(_Joined(node, (table,)), conditions, outer)
         source = select.source
         self._check_aliases(source)
-        kept = _kept_sides(source)
+        kept = kept_sides(source)
         statuses: dict[str, frozenset[int]] = {}
         rest: list[Expression] = []
         for each in conditions:
-            shown = _status_of(each)
+            shown = status_of(each)
             if shown is None or shown[0] not in kept:
                 rest.append(each)
             else:
@@ -312,8 +318,8 @@ class SelectPlanner:
                 self._scope_check(source, each, shown[0])
         read = {
             node.alias
-            for each in (*rest, *_expressions(select))
-            for node in _walk(each)
+            for each in (*rest, *shown_expressions(select))
+            for node in walked(each)
             if isinstance(node, q.RowStatus)
         }
         # Rows that stay meet others in their cycles; where they meet none, they are in each cycle by themselves.
@@ -329,7 +335,7 @@ class SelectPlanner:
         """Rows for which conditions hold; a condition about another query is a join that keeps those with partners."""
         node, scope = joined.node, self._scope(joined, outer)
         for each in conditions:
-            inner, value, negated = _inner_of(each)
+            inner, value, negated = inner_query_of(each)
             if inner is None:
                 node = Filter(node, truth(bind(each, scope), "'where'"))
             else:
@@ -414,8 +420,8 @@ class SelectPlanner:
     ) -> tuple[_Joined, list[Expression]]:
         """Two tables as one, and the conditions of the where clause that this does not answer."""
         tables = (*left.tables, *right.tables)
-        given = rest if join.kind == "cross" else list(_conjuncts(join.on))
-        pairs, others = _equal_pairs(given, left.tables, right.tables)
+        given = rest if join.kind == "cross" else list(conjuncts(join.on))
+        pairs, others = equal_pairs(given, left.tables, right.tables)
         keys = [(mine, f"{other} key") for mine, other in pairs]
         keyed = extended(
             right.node, (nw.col(other).alias(key) for (_, other), (_, key) in zip(pairs, keys, strict=True))
@@ -436,7 +442,9 @@ class SelectPlanner:
         outer = TableScope(tables, self._rows.clock)
         select = inner.select
         simple = not (inner.further or inner.limit is not None or select.group_by or select.having is not None)
-        simple = simple and not any(_calls(item.expression) for item in select.items if item.expression is not None)
+        simple = simple and not any(
+            aggregate_calls(item.expression) for item in select.items if item.expression is not None
+        )
         if not simple or isinstance(select.source, q.AlertSource):
             made = self.query(inner)
             column = nw.col(made.columns[0]).alias("@inner")
@@ -449,7 +457,7 @@ class SelectPlanner:
             own, correlated = self._split(select, outer)
             joined = self._source(replace(select, where=own), None, within=True)
             other, scope = joined.node, self._scope(joined, outer)
-            pairs, plain = _equal_pairs(correlated, tables, joined.tables)
+            pairs, plain = equal_pairs(correlated, tables, joined.tables)
             conditions = [truth(bind(each, scope), "'where'") for each in plain]
             items = list(self._items(select, joined.tables))
             count = len(items)
@@ -479,8 +487,8 @@ class SelectPlanner:
         assert isinstance(select.source, q.JoinedTables)  # noqa: S101  (alerts are not simple)
         aliases = {each.alias for each in select.source.tables}
         schemas = {each.alias: self._schema(each, select.source) for each in select.source.tables}
-        for each in _conjuncts(select.where):
-            names = [node for node in _walk(each) if isinstance(node, Name | Member | q.RowStatus)]
+        for each in conjuncts(select.where):
+            names = [node for node in walked(each) if isinstance(node, Name | Member | q.RowStatus)]
             foreign = False
             for node in names:
                 if isinstance(node, q.RowStatus):
@@ -563,121 +571,6 @@ def _by_alias(key: Expression, aliases: Mapping[Name, Expression | None], scope:
     """What a query is ordered by: a column of the answer by its name, before one of the tables."""
     found = aliases.get(key) if isinstance(key, Name) else None
     return key if found is None else found
-
-
-def _walk(node: Syntax) -> Iterator[Syntax]:
-    """A node and all below it, without those of queries within."""
-    yield node
-    if isinstance(node, q.InnerQuery | q.QueryHasRows):
-        return
-    for field in fields(node):
-        value = getattr(node, field.name)
-        waiting = [value]
-        while waiting:
-            each = waiting.pop()
-            if isinstance(each, tuple) and not hasattr(each, "_fields"):
-                waiting.extend(each)
-            elif isinstance(each, Syntax):
-                yield from _walk(each)
-
-
-def _calls(node: Expression) -> list[FunctionCall]:
-    """The aggregates in an expression."""
-    return [each for each in _walk(node) if isinstance(each, FunctionCall) and each.name.lower() in AGGREGATES]
-
-
-def _expressions(select: q.OneSelect) -> Iterator[Expression]:
-    yield from (item.expression for item in select.items if item.expression is not None)
-    yield from select.group_by
-    yield from () if select.having is None else (select.having,)
-    if isinstance(select.source, q.JoinedTables):
-        yield from (join.on for join in select.source.joins if join.on is not None)
-
-
-def _conjuncts(condition: Expression | None) -> Iterator[Expression]:
-    if isinstance(condition, Logical) and condition.operator == "and":
-        for each in condition.operands:
-            yield from _conjuncts(each)
-    elif condition is not None:
-        yield condition
-
-
-def _status_of(condition: Expression) -> tuple[str, frozenset[int]] | None:
-    """The alias and the rows that a condition shows, if it is about the row status alone."""
-    match condition:
-        case q.RowStatus(alias, status) if alias:
-            return alias, SHOWN[status]
-        case Prefixed("not", operand):
-            found = _status_of(operand)
-            return None if found is None else (found[0], ALL - found[1])
-        case Logical("or", operands):
-            each = [_status_of(operand) for operand in operands]
-            aliases = {one[0] for one in each if one is not None}
-            if None not in each and len(aliases) == 1:
-                return aliases.pop(), frozenset().union(*(one[1] for one in each if one is not None))
-    return None
-
-
-def _inner_of(condition: Expression) -> tuple[q.CycleQuery | None, Expression | None, bool]:
-    """The query that a condition is about, the value that is to be among its own, and whether it is turned around."""
-    match condition:
-        case q.QueryHasRows(query):
-            return query, None, False
-        case Inclusion(value, (q.InnerQuery(query),), negated):
-            return query, value, negated
-        case Prefixed("not", operand):
-            found, asked, turned = _inner_of(operand)
-            return found, asked, not turned
-    return None, None, False
-
-
-def _kept_sides(source: q.JoinedTables) -> set[str]:
-    """The tables whose rows are all there, whatever outer joins find: a condition on them may be answered first."""
-    kept: set[str] = {source.first.alias}
-    for join in source.joins:
-        if join.kind in {"right", "full"}:
-            kept = set()
-        if join.kind not in {"left", "full"}:
-            kept.add(join.table.alias)
-    return kept
-
-
-def _equal_pairs(
-    conditions: Sequence[Expression], left: Sequence[BoundTable], right: Sequence[BoundTable]
-) -> tuple[list[tuple[str, str]], list[Expression]]:
-    """Columns of the plan that are equal in each pair, and the conditions that say something else."""
-    pairs: list[tuple[str, str]] = []
-    others: list[Expression] = []
-    for each in conditions:
-        found = None
-        if isinstance(each, Operation) and each.operator == "=":
-            for one, other in ((each.left, each.right), (each.right, each.left)):
-                mine, theirs = _held_by(one, left, right), _held_by(other, right, left)
-                if mine is not None and theirs is not None and mine[1] == theirs[1]:
-                    found = mine[0], theirs[0]
-        if found is None or any(found[1] == theirs for _, theirs in pairs):
-            others.append(each)
-        else:
-            pairs.append(found)
-    return pairs, others
-
-
-def _held_by(
-    node: Expression, tables: Sequence[BoundTable], others: Sequence[BoundTable]
-) -> tuple[str, pa.DataType] | None:
-    """The plan's column of a table's column, and its type, if the node is one."""
-    match node:
-        case Member(Name(alias), name):
-            found = [each for each in tables if each.alias == alias and name in each.schema.names]
-        case Name(name):
-            found = [each for each in tables if name in each.schema.names]
-            if any(name in each.schema.names for each in others):
-                return None
-        case _:
-            return None
-    if len(found) != 1:
-        return None
-    return found[0].column(name), found[0].schema.field(name).type
 
 
 def _is_unique(name: str, scope: TableScope) -> bool:
