@@ -11,7 +11,8 @@ import pyarrow as pa
 from gpu_ops.core.turns import CLOCK, PLACE
 from gpu_ops.plan.expressions import bare_column
 from gpu_ops.plan.nodes import Filter, Node, extended, selected
-from gpu_ops.plan.patterns import EventAtom, Pattern, PatternPart, PatternTag, slot_of
+from gpu_ops.plan.pattern_matches import Pattern, PatternTag
+from gpu_ops.plan.patterns import EventAtom, PatternPart, slot_of
 from gpu_ops.plan.row_programs import Cell, RowProgram, RowSlots, condition, program
 
 

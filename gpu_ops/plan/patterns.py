@@ -1,4 +1,4 @@
-"""Event patterns over streams on turns (Esper: `from pattern […]`): their tree, and the node that gives their matches.
+"""The trees of event patterns over streams on turns (Esper: `from pattern […]`).
 
 An atom waits for one event. What is around atoms says when others start: `FollowedBy` starts the next one when one
 turned true, `EveryMatch` starts its own anew, `AllOf` and `AnyOf` wait for all or one, `NoMatch` is true until its own
@@ -9,16 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, ClassVar, Literal
 
-import pyarrow as pa
-
-from gpu_ops.core.time import TICK, TIME_TYPE
-from gpu_ops.core.turns import ASK, CLOCK, PLACE
 from gpu_ops.plan.clock_windows import ClockSpan
 from gpu_ops.plan.crontab_times import CrontabTimes
-from gpu_ops.plan.nodes import Node
 from gpu_ops.plan.row_programs import Cell, RowProgram
 
 MOST_CHILDREN = 60
@@ -342,90 +336,6 @@ class ClockTime(PatternPart):
 
     def __str__(self) -> str:
         return str(self.due)
-
-
-# The node
-
-
-@dataclass(frozen=True)
-class PatternTag:
-    """A column of matches.
-
-    Attributes:
-        name: What it is called.
-        stream: The number of the stream whose event it is.
-        repeated: Whether it is a list of events.
-        properties: The columns of the stream that belong to its events.
-    """
-
-    name: str
-    stream: int
-    repeated: bool
-    properties: tuple[str, ...]
-
-
-@dataclass(frozen=True, eq=False)
-class Pattern(Node):
-    """The matches of a pattern: points at the places of the turns that completed them, in the order in which they did.
-
-    A match has a column for each tag: a record of the event's properties, or a list of such; null where the match has
-    no such event; ``@clock``, and its number ``@place``. An atom does not see the event with which it starts. All atoms
-    that an event fulfils are determined before one is told: first those with a condition, in the order in which they
-    started, then those without. Due times are told in their order, then in that in which they were set.
-
-    Attributes:
-        streams: The streams; each has ``@place`` and ``@clock``, and the columns that atoms and programs name.
-        ticks: The ticks.
-        tree: What matches.
-        tags: The columns.
-        slots: For each slot that programs read its tag, and the element of its list or None.
-        discards: Whether what shares an event with a match of a turn ends with that turn.
-        suppresses: Whether of matches of one turn that share an event only the first counts.
-    """
-
-    streams: tuple[Node, ...]
-    ticks: Node
-    tree: PatternPart
-    tags: tuple[PatternTag, ...]
-    slots: tuple[tuple[str, str, int | None], ...] = ()
-    discards: bool = False
-    suppresses: bool = False
-
-    @property
-    def inputs(self) -> tuple[Node, ...]:
-        return (*self.streams, self.ticks)
-
-    def over(self, *inputs: Node) -> Node:
-        return replace(self, streams=inputs[:-1], ticks=inputs[-1])
-
-    @cached_property
-    def schema(self) -> pa.Schema:
-        fields = [pa.field(tag.name, self.type_of(tag)) for tag in self.tags]
-        return pa.schema([*fields, (CLOCK, TIME_TYPE), (PLACE, pa.int64())])
-
-    def type_of(self, tag: PatternTag) -> pa.DataType:
-        """The type of a column of matches."""
-        schema = self.streams[tag.stream].schema
-        record = pa.struct([schema.field(name) for name in tag.properties])
-        return pa.list_(record) if tag.repeated else record
-
-    duration: ClassVar[int | None] = TICK
-    stateless = False
-    gathers = True
-    collects = True
-
-    @property
-    def together(self) -> tuple[str, ...]:
-        return ()
-
-    time_rule = "CTI T leaves as the place of its turn"
-
-    def needs(self, wanted: Sequence[str]) -> Sequence[tuple[str, ...]]:
-        return [*(tuple(each.schema.names) for each in self.streams), (CLOCK, ASK)]
-
-    def describe(self) -> str:
-        said = "".join(f" {word}" for word in ("discards", "suppresses") if getattr(self, word))
-        return f"Pattern {self.tree}{said}, by the machine on the host"
 
 
 def tags_below(part: PatternPart) -> Mapping[str, None]:

@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpu_ops import epl
+from gpu_ops.plan import pattern_matches
 from tests.support.examples import by_default
 from tests.support.pattern_reference import Part, PatternReference
-from tests.support.patterns import TYPES, patterns, scripts
+from tests.support.patterns import TYPES, chains, patterns, scripts
 
 NOTES = [(), ("DiscardPartialsOnMatch",), ("SuppressOverlappingMatches",)]
 Turns = list[list[dict[str, Any]]]
@@ -87,3 +88,59 @@ def test_patterns_go_on_from_checkpoints(
     with TemporaryDirectory() as folder:
         found = delivered(text, script, notes, [True], device, Path(folder) / "checkpoint")
     assert found == expected(part, script, notes), text
+
+
+@(by_default(300) if settings().max_examples >= 25 else settings(max_examples=30))
+@given(chains(), scripts(), st.lists(st.booleans(), min_size=1, max_size=5), st.sampled_from(["cpu", "array"]))
+def test_open_starts_find_what_the_machine_and_the_reference_find(
+    pattern: tuple[str, Part], script: list[tuple[str, Any]], cuts: list[bool], device: str
+) -> None:
+    text, part = pattern
+    wanted = expected(part, script, ())
+    assert delivered(text, script, (), cuts, device, None) == wanted, text
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pattern_matches, "chain_of", lambda *_: "it is told to")
+        assert delivered(text, script, (), cuts, device, None) == wanted, text
+
+
+@pytest.mark.slow
+@by_default(60)
+@given(chains(), scripts(), st.lists(st.booleans(), min_size=1, max_size=5), st.sampled_from(["cpu", "array"]))
+def test_open_starts_go_on_from_checkpoints(
+    pattern: tuple[str, Part], script: list[tuple[str, Any]], cuts: list[bool], device: str
+) -> None:
+    text, part = pattern
+    with TemporaryDirectory() as folder:
+        found = delivered(text, script, (), cuts, device, Path(folder) / "checkpoint")
+    assert found == expected(part, script, ()), text
+
+
+def _way(text: str) -> str:
+    """How a pattern runs, as explain says it."""
+    runtime = epl.Runtime({name: {"k": "string", "v": "int"} for name in TYPES})
+    runtime.deploy(f"@name('s') select * from pattern [{text}]")
+    (said,) = [each.node.describe() for each in runtime["s"].nodes if isinstance(each.node, pattern_matches.Pattern)]
+    return said.rpartition(", by ")[2]
+
+
+@pytest.mark.parametrize(
+    ("text", "way"),
+    [
+        ("every a=A -> b=B(k = a.k, v > a.v) where timer:within(1 sec)", "open starts"),
+        ("every a=A -> (timer:interval(1 sec) and not B(k = a.k))", "open starts"),
+        ("a=A -> b=B(k = a.k)", "machine: it does not begin with every event of a stream"),
+        ("every a=A -> b=B -> c=C", "machine: it is not one event after another"),
+        (
+            "every a=A -> (b=B and c=C)",
+            "machine: a start waits for several events or times, or for none",
+        ),
+        ("every a=A -> (b=B and not B(v > 1))", "machine: a start waits for two things of one stream"),
+        ("every a=A -> b=B@consume", "machine: events are consumed"),
+        ("every a=A -> timer:interval(0)", "machine: a time is over at once"),
+        ("every a=A -> (b=B or c=C)", "machine: a start waits for or(b=#1, c=#2)"),
+    ],
+)
+def test_the_plan_says_how_a_pattern_runs(text: str, way: str) -> None:
+    assert _way(text) == way.replace("machine", "the machine on the host").replace(
+        "open starts", "open starts on the host"
+    )

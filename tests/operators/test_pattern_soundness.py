@@ -16,7 +16,7 @@ from gpu_ops.engines.live.restoring import restore_node
 from gpu_ops.errors import GpuOpsError, SourceError
 from gpu_ops.operators.patterns.soundness import last_links
 from gpu_ops.operators.runtime.steps import RunningNode
-from gpu_ops.plan.patterns import Pattern
+from gpu_ops.plan.pattern_matches import Pattern
 from gpu_ops.plan.row_matches import RowMatches
 
 TYPES = {"A": {"id": "string", "v": "int"}, "B": {"id": "string", "v": "int"}, "C": {"id": "string", "v": "int"}}

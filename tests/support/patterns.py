@@ -64,6 +64,38 @@ class _Drawn:
         )
         return made
 
+    def condition(self, type_name: str, own: str, about: str, *, tag: str) -> tuple[str, Part]:
+        """An event with a condition on it, and one that has an earlier event as well."""
+        tests: list[tuple[str, Any]] = []
+        if own:
+            tests.append((own, lambda row, _: row["v"] is not None and row["v"] > 0))
+        if about:
+            tests.append(
+                ("k = a.k", lambda row, found: None not in (row["k"], found["a"]["k"]) and row["k"] == found["a"]["k"])
+            )
+        if about == "more":
+            tests.append(self._condition("a"))
+        said = f"({', '.join(each for each, _ in tests)})" if tests else ""
+        holds = (lambda row, found: all(test(row, found) for _, test in tests)) if tests else None
+        told = {"type": type_name, "tag": tag, "holds": holds, "level": 0}
+        return (f"{tag}={type_name}" if tag else type_name) + said, Part("atom", (), told)
+
+    def _waits_for_then(self, types: list[str]) -> tuple[str, Part]:
+        own, about = self.pick("", "", "v > 0"), self.pick("", "key", "key", "more", "more")
+        text, part = self.condition(types[0], own, about, tag=self.pick("b", "b", ""))
+        ms = self.pick(0, 500, 1000, 2500)
+        return (f"{text} where timer:within({ms} msec)", Part("within", (part,), {"ms": ms})) if ms else (text, part)
+
+    def _waits_for_time(self, types: list[str]) -> tuple[str, Part]:
+        del types
+        ms = self.pick(1, 500, 1000, 2500)
+        return f"timer:interval({ms} msec)", Part("interval", (), {"ms": ms})
+
+    def _waits_for_absent(self, types: list[str]) -> tuple[str, Part]:
+        own, about = self.pick("", "", "v > 0"), self.pick("", "key", "key", "more")
+        text, part = self.condition(types[1], own, about, tag=self.pick("c", ""))
+        return f"not {text}", Part("not", (part,))
+
     def part(self, depth: int, tags: set[str]) -> tuple[str, Part]:
         """A part; the tags that it sets are added."""
         if not depth:
@@ -164,6 +196,19 @@ def _less(one: Any, other: Any) -> bool:
 def patterns(draw: st.DrawFn) -> tuple[str, Part]:
     """A pattern: its text, and its parts."""
     return _Drawn(draw).part(draw(st.sampled_from([0, 1, 1, 2, 2, 3])), set())
+
+
+@st.composite
+def chains(draw: st.DrawFn) -> tuple[str, Part]:
+    """A pattern that waits for something with each event of a stream: its text, and its parts."""
+    drawn = _Drawn(draw)
+    text, first = drawn.condition("A", drawn.pick("", "", "v > 0"), "", tag="a")
+    kinds = drawn.pick("then", "then", "time absent", "time then", "time then absent", "then absent").split()
+    types = draw(st.permutations(TYPES))
+    waits = [getattr(drawn, f"_waits_for_{kind}")(types) for kind in draw(st.permutations(kinds))]
+    said = " and ".join(f"({each})" if len(waits) > 1 else each for each, _ in waits)
+    part = Part("and", tuple(each for _, each in waits)) if len(waits) > 1 else waits[0][1]
+    return f"every {text} -> ({said})", Part("then", (Part("every", (first,)), part), {"limits": [None]})
 
 
 events = st.fixed_dictionaries(

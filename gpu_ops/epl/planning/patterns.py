@@ -20,6 +20,7 @@ from gpu_ops.epl.planning.subqueries import Asked, Subqueries, asks
 from gpu_ops.epl.planning.variables import VariableColumns, column_of, reads
 from gpu_ops.errors import PlanError
 from gpu_ops.plan import patterns as tree
+from gpu_ops.plan.pattern_matches import Pattern
 from gpu_ops.plan.pattern_streams import PatternColumns, PatternStreams, SetTag
 from gpu_ops.plan.row_programs import RowProgram
 from gpu_ops.texts import expressions as e
@@ -52,7 +53,7 @@ class PatternPlanner:
         self._has_variables: set[int] = set()
         self.reads: list[str] = []
 
-    def plan(self, source: q.PatternSource) -> tree.Pattern:
+    def plan(self, source: q.PatternSource) -> Pattern:
         """The node that gives the matches.
 
         Raises:

@@ -10,11 +10,11 @@ import pyarrow as pa
 
 from gpu_ops.core.state_tables import MANY, Field, RowRule, StateTable
 from gpu_ops.devices.cpu import patterns as m
-from gpu_ops.errors import IntegerOverflowError
 from gpu_ops.operators.patterns.soundness import ENTRIES, INSTANCES, SoundEntries, SoundInstances, columns_of
 from gpu_ops.operators.patterns.tables import PatternTables
 from gpu_ops.operators.row_cells import CellValues
 from gpu_ops.plan import patterns as p
+from gpu_ops.plan.pattern_matches import Pattern
 from gpu_ops.plan.row_programs import ProgramTables
 
 _CHAINS = 1 << 8
@@ -46,7 +46,7 @@ class PatternMachine:
         pattern: The pattern.
     """
 
-    def __init__(self, tables: PatternTables, pattern: p.Pattern) -> None:
+    def __init__(self, tables: PatternTables, pattern: Pattern) -> None:
         self._static, self._pattern = tables, pattern
         self._timers = np.array([each.row for each in tables.timers], np.int64).reshape(-1, m.TIMER_COLUMNS)
         self._asked = np.zeros((2, max(1, *(int(each) for each in self._timers[:, m.TIMES] if each < 16), 0)), np.int64)
@@ -69,9 +69,9 @@ class PatternMachine:
         """How many atoms wait for an event (Esper: how many filters are active)."""
         return int(self._numbers[m.ATOMS_ACTIVE])
 
-    @property
-    def has_grown(self) -> bool:
+    def has_grown(self, rows: int) -> bool:
         """Whether it has twice as many entries as were needed when somebody looked last."""
+        del rows
         return int(self._numbers[m.ENTRIES]) > 2 * self._looked_at
 
     def run(self, turns: Any, clocks: Any, masks: tuple[Any, Any], cells: CellValues) -> tuple[Any, Any]:
@@ -116,11 +116,7 @@ class PatternMachine:
                 found = self._output[: numbers[m.OUTPUT]]
                 return found[:, 0].copy(), found[:, 1].copy()
             if why == m.OVERFLOWED:
-                said = static.said[int(numbers[m.ERROR]) - 1]
-                raise IntegerOverflowError(
-                    f"A whole number in a condition of a pattern does not fit its type: {said}.",
-                    remedy="Cast to a wider type or to float64 first.",
-                )
+                raise static.overflow(int(numbers[m.ERROR]) - 1)
             numbers[m.ANSWER], numbers[m.ANSWERED] = self._answer(int(clocks[turns[numbers[m.TURN], 2]])), 1
 
     def _grow(self) -> None:

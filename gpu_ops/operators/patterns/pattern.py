@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,15 +13,35 @@ from gpu_ops.core.state_tables import MANY, Field, StateTable, Tables
 from gpu_ops.core.time import TICK, TIME_TYPE
 from gpu_ops.core.turns import CLOCK
 from gpu_ops.devices import Device
+from gpu_ops.devices.cpu.pattern_chains import merged_turns
 from gpu_ops.operators.events import Events, concat
 from gpu_ops.operators.ledger.waiting import OnTicks, WaitingPoints
 from gpu_ops.operators.operator import StepInput
+from gpu_ops.operators.patterns.chains import PatternChains
 from gpu_ops.operators.patterns.machine import PatternMachine
 from gpu_ops.operators.patterns.tables import pattern_tables
 from gpu_ops.operators.row_cells import CellValues, cell_values
 from gpu_ops.operators.row_windows.ticks import TickQueue
 from gpu_ops.operators.state.fields import NUMBERED_TIME, nullable_columns
-from gpu_ops.plan.patterns import Pattern
+from gpu_ops.plan.pattern_matches import Pattern
+
+
+@dataclass(frozen=True)
+class _Places:
+    """The places of turns: those of ticks, and of the events of streams, as `merged_turns` takes them."""
+
+    ticks: Any
+    flat: Any
+    begins: Any
+    bases: Any
+
+    def of(self, turns: Any) -> Any:
+        """int64: the places of some turns."""
+        stream, row = turns[:, 0], turns[:, 1]
+        every = np.concatenate([self.flat, self.ticks])
+        begins = np.append(self.begins[:-1] - self.bases, self.begins[-1])
+        return every[begins[stream] + row]
+
 
 _NOT_SHOWN = -(1 << 62)
 """The clock before it was shown."""
@@ -42,7 +62,10 @@ class PatternOperator(OnTicks, nodes=(Pattern,)):
         self._ticks = TickQueue(device)
         self._waiting = [WaitingPoints(f"waiting {at}", each.schema, device) for at, each in enumerate(node.streams)]
         self._static = pattern_tables(node)
-        self._machine = PatternMachine(self._static, node)
+        chain = node.chain
+        self._machine: PatternMachine | PatternChains = (
+            PatternMachine(self._static, node) if isinstance(chain, str) else PatternChains(self._static, node, chain)
+        )
         self._clock, self._matches = _NOT_SHOWN, 0
         empty = device.columns.from_arrow
         self._rows = [empty(each.schema.empty_table()) for each in node.streams]
@@ -61,25 +84,31 @@ class PatternOperator(OnTicks, nodes=(Pattern,)):
         """
         cti = min(ctis)
         *streams, ticks = given
-        fresh = [waits.before(cti, fed.events) for waits, fed in zip(self._waiting, streams, strict=True)]
+        due = [waits.before(cti, fed.events) for waits, fed in zip(self._waiting, streams, strict=True)]
+        fresh = [None if each is None else self._in_order(each) for each in due]
         moves = self._ticks.through(concat(ticks.events, self._device), cti)
         host = self._device.columns.host
-        places = [host(moves.place), *(np.zeros(0, np.int64) if each is None else host(each.start) for each in fresh)]
-        if not sum(map(len, places)):
+        ticks = np.ascontiguousarray(host(moves.place))
+        places = [np.zeros(0, np.int64) if each is None else host(each.start) for each in fresh]
+        begins = np.cumsum([0, *map(len, places)]).astype(np.int64)
+        if not len(ticks) + begins[-1]:
             return StepInput(), cti
-        of = np.repeat(np.arange(-1, len(fresh)), list(map(len, places)))
-        rows = np.concatenate([np.arange(len(places[0])), *self._added(fresh)])
-        place = np.concatenate(places)
-        # The clock moves before what else has its place.
-        order = np.lexsort((rows, of, place))
-        of, rows, place = of[order], rows[order], place[order]
+        bases = np.array(self._counts, np.int64)
+        self._add(fresh)
+        flat = np.concatenate(places)
+        turns = merged_turns(ticks, flat, begins, bases)
         clocks = np.concatenate([[self._first_clock(fresh)], host(moves.clock)]).astype(np.int64)
-        turns = np.ascontiguousarray(np.stack([of, rows, np.cumsum(of < 0)], axis=1))
-        made = self._matched(turns, clocks, place)
+        made = self._matched(turns, clocks, _Places(ticks, flat, begins, bases))
         self._clock = int(clocks[-1])
-        if self._machine.has_grown:
+        if self._machine.has_grown(sum(self._counts)):
             self._compact()
         return StepInput(made), cti
+
+    def _in_order(self, events: Events) -> Events:
+        """Events by their places."""
+        if self._device.kernels.ascends(events.start):
+            return events
+        return events.take(np.argsort(events.start, kind="stable"), self._device)
 
     def _first_clock(self, fresh: Sequence[Events | None]) -> int:
         """What the clock shows as the step begins: before it was ever shown, what events say."""
@@ -88,17 +117,14 @@ class PatternOperator(OnTicks, nodes=(Pattern,)):
         columns = self._device.columns
         return min((columns.extent(each.frame, CLOCK)[0] for each in fresh if each is not None), default=self._clock)
 
-    def _added(self, fresh: Sequence[Events | None]) -> list[Any]:
-        """Keep the rows; gives their numbers."""
-        numbers, columns = [], self._device.columns
+    def _add(self, fresh: Sequence[Events | None]) -> None:
+        """Keep the rows."""
+        columns = self._device.columns
         for at, each in enumerate(fresh):
-            count = 0 if each is None else len(each)
-            numbers.append(np.arange(count) + self._counts[at])
-            if each is not None and count:
+            if each is not None and len(each):
                 kept = self._rows[at]
                 self._rows[at] = columns.concat([kept, each.frame]) if self._counts[at] else each.frame
-                self._counts[at] += count
-        return numbers
+                self._counts[at] += len(each)
 
     def _cells(self) -> CellValues:
         static = self._static
@@ -117,7 +143,7 @@ class PatternOperator(OnTicks, nodes=(Pattern,)):
             masks.append(holding if valid is None else holding & columns.host(valid))
         return np.concatenate(masks), np.cumsum([len(each) for each in masks[:-1]]).astype(np.int64)
 
-    def _matched(self, turns: Any, clocks: Any, places: Any) -> list[Events]:
+    def _matched(self, turns: Any, clocks: Any, places: _Places) -> list[Events]:
         at, matches = self._machine.run(turns, clocks, self._masks(), self._cells())
         if not len(at):
             return []
@@ -132,7 +158,7 @@ class PatternOperator(OnTicks, nodes=(Pattern,)):
         arrays += [pa.array(clocks[turns[at, 2]]).cast(TIME_TYPE), pa.array(number)]
         table = pa.table(arrays, schema=self._node.schema)
         columns = self._device.columns
-        return [Events(columns.array(places[at]), TICK, columns.from_arrow(table))]
+        return [Events(columns.array(places.of(turns[at])), TICK, columns.from_arrow(table))]
 
     def _records(self, stream: int, names: tuple[str, ...], rows: Any) -> pa.Array:
         """The events of some rows as records; null for -1."""

@@ -10,9 +10,11 @@ import numpy as np
 
 from gpu_ops.core.time import MAX_TIME
 from gpu_ops.devices.cpu import patterns as m
+from gpu_ops.errors import IntegerOverflowError
 from gpu_ops.plan import patterns as p
 from gpu_ops.plan.expressions import bare_column
-from gpu_ops.plan.row_programs import Cell, ProgramTables, RowProgram, tables
+from gpu_ops.plan.pattern_matches import Pattern
+from gpu_ops.plan.row_programs import Cell, Op, ProgramTables, RowProgram, tables
 
 _KINDS: dict[type[p.PatternPart], int] = {
     p.EventAtom: m.ATOM,
@@ -93,9 +95,23 @@ class PatternTables:
     cell_columns: tuple[tuple[int, str], ...]
     by_text: bool
 
+    def cells_of(self, program: int) -> tuple[int, int]:
+        """(the first cell of a program, the one behind its last)."""
+        begin, end = self.programs.bounds[program : program + 2]
+        code = self.programs.code[begin:end].reshape(-1, 2)
+        cells = code[code[:, 0] == Op.CELL, 1]
+        return (int(cells.min()), int(cells.max()) + 1) if len(cells) else (0, 0)
+
+    def overflow(self, program: int) -> IntegerOverflowError:
+        """The error where a whole number of a program does not fit."""
+        return IntegerOverflowError(
+            f"A whole number in a condition of a pattern does not fit its type: {self.said[program]}.",
+            remedy="Cast to a wider type or to float64 first.",
+        )
+
 
 class _TableWriter:
-    def __init__(self, node: p.Pattern) -> None:
+    def __init__(self, node: Pattern) -> None:
         self._node = node
         self.tags = {tag.name: number for number, tag in enumerate(node.tags)}
         self._slots = {slot: (self.tags[tag], element) for slot, tag, element in node.slots}
@@ -225,7 +241,7 @@ _WRITE: dict[type[p.PatternPart], _Write] = {
 }
 
 
-def pattern_tables(node: p.Pattern) -> PatternTables:
+def pattern_tables(node: Pattern) -> PatternTables:
     """The static tables of a pattern."""
     writer = _TableWriter(node)
     writer.write(node.tree)

@@ -1,0 +1,312 @@
+"""Open starts of a pattern, in chains by what they wait for: events end them or complete them, and so does the clock.
+
+One walk over turns in their order. A start is a row of a table, and what it still waits for are rows of another one, in
+chains by the key of the event. All starts have the same spans of time, so they fall due in the order in which they
+began.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from gpu_ops.devices.cpu.compiling import (
+    BOOLS,
+    FLOAT,
+    INT,
+    INT_TABLE,
+    INTS,
+    Bools,
+    Floats,
+    Ints,
+    called,
+    inlined,
+    kernel,
+    output,
+)
+from gpu_ops.devices.cpu.patterns import OWN, Table
+from gpu_ops.devices.cpu.row_programs import OVERFLOW, VALUE, evaluate
+
+# Columns of starts. ROW: of the first event; FOUND: that of the event that came, or one of those below; STATE: below.
+ROW, WITHIN_DUE, AFTER_DUE, FOUND, STATE, START_COLUMNS = range(6)
+MISSING, NEEDS_NONE = -1, -2
+ENDED, WAITS, PASSED = range(3)
+"""A start has ended; or waits for the time; or that has passed, or there is none."""
+
+# Columns of what starts wait for, a row for each start and each of the events. NEXT and BEFORE: in its chain.
+KEY, NEXT, BEFORE, LINKED, AWAITED_COLUMNS = range(5)
+
+# Columns of the events that starts wait for. FIRST_CELL and END_CELL: the cells of the program.
+STREAM, MASK, MINE, THEIRS, PROGRAM, FIRST_CELL, END_CELL, ATOM_COLUMNS = range(8)
+
+# Numbers that go in and out
+TURN, STARTS, FOUND_MATCHES, ERROR, NUMBERS = range(5)
+
+DONE, GROW, OVERFLOWED = range(3)
+
+
+@kernel(INTS, INTS, INTS, INTS)
+def merged_turns(ticks: Ints, places: Ints, begins: Ints, bases: Ints) -> Table:
+    """Ticks and the events of some streams as turns: ticks before events of one place, those in the order of streams.
+
+    Args:
+        ticks: int64 places, ascending.
+        places: int64 places of the events of all streams, ascending for each.
+        begins: int64[streams + 1]: where those of each begin.
+        bases: int64[streams]: what is added to the number of an event in its stream.
+
+    Returns:
+        int64[turns, 3]: the stream (-1: a tick), the row, and how many ticks there were until then.
+
+    Examples:
+        >>> each = np.array([1, 5]), np.array([2, 5, 3]), np.array([0, 2, 3]), np.array([0, 10])
+        >>> merged_turns(*each).tolist()
+        [[-1, 0, 1], [0, 0, 1], [1, 10, 1], [-1, 1, 2], [0, 1, 2]]
+    """
+    streams = len(bases)
+    turns = np.empty((len(ticks) + len(places), 3), np.int64)
+    heads = begins[:-1].copy()
+    tick = 0
+    for turn in range(len(turns)):
+        chosen, place = -1, np.int64((1 << 63) - 1)
+        if tick < len(ticks):
+            place = ticks[tick]
+        else:
+            chosen = -2
+        for stream in range(streams):
+            at = heads[stream]
+            if at < begins[stream + 1] and (chosen == -2 or places[at] < place):
+                chosen, place = stream, places[at]
+        turns[turn, 0] = chosen
+        if chosen < 0:
+            turns[turn, 1] = tick
+            tick += 1
+        else:
+            turns[turn, 1] = heads[chosen] - begins[chosen] + bases[chosen]
+            heads[chosen] += 1
+        turns[turn, 2] = tick
+    return turns
+
+
+@inlined
+def _chain(atom: int, key: int, chains: int) -> int:
+    mixed = np.uint64(key) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(atom) * np.uint64(0xC2B2AE3D27D4EB4F)
+    mixed ^= mixed >> np.uint64(29)
+    return np.int64(mixed & np.uint64(chains - 1))  # type: ignore[return-value]
+
+
+@called
+def _unlink(awaited: Table, heads: Ints, tails: Ints, node: int, atom: int) -> None:
+    """Have a start wait for an event no longer."""
+    if awaited[node, LINKED] == 0:
+        return
+    awaited[node, LINKED] = 0
+    following, before = awaited[node, NEXT], awaited[node, BEFORE]
+    if before >= 0 and following >= 0:
+        awaited[before, NEXT], awaited[following, BEFORE] = following, before
+        return
+    chain = _chain(atom, awaited[node, KEY], len(heads))
+    if before >= 0:
+        awaited[before, NEXT] = following
+    else:
+        heads[chain] = following
+    if following >= 0:
+        awaited[following, BEFORE] = before
+    else:
+        tails[chain] = before
+
+
+@called
+def _link(
+    starts: Table,
+    awaited: Table,
+    heads: Ints,
+    tails: Ints,
+    atoms: Table,
+    begins: Ints,
+    values: Ints,
+    there: Bools,
+    who: int,
+) -> None:
+    """Have a start wait for its events."""
+    count = len(atoms)
+    for atom in range(count):
+        node = who * count + atom
+        awaited[node, LINKED] = 0
+        if atom == 0 and starts[who, FOUND] >= 0:
+            continue
+        key, cell = 0, atoms[atom, THEIRS]
+        if cell >= 0:
+            at = begins[cell] + starts[who, ROW]
+            if not there[at]:
+                continue
+            key = values[at]
+        chain = _chain(atom, key, len(heads))
+        last = tails[chain]
+        awaited[node, KEY], awaited[node, NEXT], awaited[node, BEFORE], awaited[node, LINKED] = key, -1, last, 1
+        if last >= 0:
+            awaited[last, NEXT] = node
+        else:
+            heads[chain] = node
+        tails[chain] = node
+
+
+@called
+def _end(starts: Table, awaited: Table, heads: Ints, tails: Ints, count: int, who: int) -> None:
+    starts[who, STATE] = ENDED
+    for atom in range(count):
+        _unlink(awaited, heads, tails, who * count + atom, atom)
+
+
+@kernel(
+    *(INT_TABLE, INTS, INTS, INTS, BOOLS, INTS, INT_TABLE, INT),
+    *(INTS, INTS, INTS, BOOLS, INTS, INTS, BOOLS),
+    *(output(INT), output(INT), output(FLOAT), output(BOOLS.dtype)),
+    *(output(INT), OWN, OWN, output(INT), output(INT), OWN),
+    allocates=False,
+)
+def chained(  # noqa: C901, PLR0912, PLR0915  (what ticks do, what events do, and what starts)
+    turns: Table,
+    clocks: Ints,
+    within_dues: Ints,
+    after_dues: Ints,
+    masks: Any,
+    begun: Ints,
+    atoms: Table,
+    needs: int,
+    code: Ints,
+    bounds: Ints,
+    constants: Ints,
+    of_start: Bools,
+    begins: Ints,
+    values: Ints,
+    there: Bools,
+    at: Ints,
+    work: Ints,
+    floats: Floats,
+    known: Bools,
+    numbers: Ints,
+    starts: Table,
+    awaited: Table,
+    heads: Ints,
+    tails: Ints,
+    found: Table,
+) -> int:
+    """Take turns until all are taken, or there is no room for another start; then it may be called again.
+
+    Args:
+        turns: As `merged_turns` gives them.
+        clocks: int64: what the clock shows before the turns, and at each tick.
+        within_dues: int64[clocks]: until when `then` comes for what starts at each clock; empty for any time.
+        after_dues: int64[clocks]: when the time is over; empty for none.
+        masks: bool: for the start and each event that is awaited, which rows of its stream it may be.
+        begun: int64[2]: the stream of the start, and where its masks begin.
+        atoms: The events that are awaited, as the constants from `STREAM` on say.
+        needs: 1 where the first of them has to come; all others must not.
+        code: As `gpu_ops.devices.cpu.row_programs.evaluate`, like the others up to ``known``.
+        bounds: Likewise.
+        constants: Likewise.
+        of_start: bool[cells]: which cells are of the start; the others are of the event that comes.
+        begins: Likewise.
+        values: Likewise.
+        there: Likewise.
+        at: Likewise.
+        work: Likewise.
+        floats: Likewise.
+        known: Likewise.
+        numbers: The first turn to take, and how many starts there are; afterwards also how many matches were found.
+        starts: The starts, oldest first.
+        awaited: Room for what they wait for.
+        heads: Room for the first of each chain; a power of two of them.
+        tails: Likewise for the last.
+        found: int64[…, 3]: room for the turn of each match and the rows of its events; one for each start is enough.
+
+    Returns:
+        Why it stops: `DONE`; `GROW` where there is no room for a start; `OVERFLOWED`.
+    """
+    count = len(atoms)
+    for chain in range(len(heads)):
+        heads[chain] = tails[chain] = -1
+    for who in range(numbers[STARTS]):
+        _link(starts, awaited, heads, tails, atoms, begins, values, there, who)
+    late, passed = 0, 0
+    made, many = 0, numbers[STARTS]
+    has_within, has_after = len(within_dues) > 0, len(after_dues) > 0
+    first_stream, first_mask = begun[0], begun[1]
+    why = DONE
+    turn = numbers[TURN]
+    while turn < len(turns):
+        if many == len(starts):
+            why = GROW
+            break
+        stream, row = turns[turn, 0], turns[turn, 1]
+        if stream < 0:
+            now = clocks[turns[turn, 2]]
+            while has_within and late < many:
+                if starts[late, STATE] != ENDED and starts[late, FOUND] == MISSING:
+                    if starts[late, WITHIN_DUE] > now:
+                        break
+                    _end(starts, awaited, heads, tails, count, late)
+                late += 1
+            while has_after and passed < many:
+                if starts[passed, STATE] == WAITS:
+                    if starts[passed, AFTER_DUE] > now:
+                        break
+                    starts[passed, STATE] = PASSED
+                    if starts[passed, FOUND] != MISSING:
+                        found[made, 0], found[made, 1], found[made, 2] = (
+                            turn,
+                            starts[passed, ROW],
+                            starts[passed, FOUND],
+                        )
+                        made += 1
+                        _end(starts, awaited, heads, tails, count, passed)
+                passed += 1
+            turn += 1
+            continue
+        for atom in range(count):
+            if atoms[atom, STREAM] != stream or not masks[atoms[atom, MASK] + row]:
+                continue
+            key, cell = 0, atoms[atom, MINE]
+            if cell >= 0:
+                place = begins[cell] + row
+                if not there[place]:
+                    continue
+                key = values[place]
+            program = atoms[atom, PROGRAM]
+            node = heads[_chain(atom, key, len(heads))]
+            while node >= 0:
+                following = awaited[node, NEXT]
+                if awaited[node, KEY] == key:
+                    who = node // count
+                    holds = True
+                    if program >= 0:
+                        for each in range(atoms[atom, FIRST_CELL], atoms[atom, END_CELL]):
+                            at[each] = starts[who, ROW] if of_start[each] else row
+                        how = evaluate(program, code, bounds, constants, begins, values, there, at, work, floats, known)
+                        if how == OVERFLOW:
+                            numbers[ERROR] = program
+                            return OVERFLOWED
+                        holds = how == VALUE and work[0] == 1
+                    if holds and atom < needs and starts[who, STATE] == WAITS:
+                        starts[who, FOUND] = row
+                        _unlink(awaited, heads, tails, node, atom)
+                    elif holds:
+                        if atom < needs:
+                            found[made, 0], found[made, 1], found[made, 2] = turn, starts[who, ROW], row
+                            made += 1
+                        _end(starts, awaited, heads, tails, count, who)
+                node = following
+        if stream == first_stream and masks[first_mask + row]:
+            clock = turns[turn, 2]
+            starts[many, ROW] = row
+            starts[many, WITHIN_DUE] = within_dues[clock] if has_within else 0
+            starts[many, AFTER_DUE] = after_dues[clock] if has_after else 0
+            starts[many, FOUND] = MISSING if needs == 1 else NEEDS_NONE
+            starts[many, STATE] = WAITS if has_after else PASSED
+            _link(starts, awaited, heads, tails, atoms, begins, values, there, many)
+            many += 1
+        turn += 1
+    numbers[TURN], numbers[STARTS], numbers[FOUND_MATCHES] = turn, many, made
+    return why

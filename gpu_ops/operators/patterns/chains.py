@@ -1,0 +1,175 @@
+"""The open starts of a pattern between the runs of their kernel, where starts by key do for the machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from gpu_ops.core.state_tables import Field, RowRule, StateTable
+from gpu_ops.devices.cpu import pattern_chains as m
+from gpu_ops.devices.cpu import patterns as machine
+from gpu_ops.operators.patterns.soundness import columns_of
+from gpu_ops.operators.patterns.tables import PatternTables
+from gpu_ops.operators.row_cells import CellValues
+from gpu_ops.plan import patterns as p
+from gpu_ops.plan.pattern_chains import PatternChain
+from gpu_ops.plan.pattern_matches import Pattern
+
+_SMALL = 1 << 10
+"""So many starts there is always room for, and so many rows are kept before anybody looks which of them are needed."""
+
+_COLUMNS = ("row", "within", "after", "found", "state")
+
+
+class PatternChains:
+    """The open starts of a pattern.
+
+    Args:
+        tables: The static tables of the pattern.
+        pattern: The pattern.
+        chain: What each start waits for.
+    """
+
+    def __init__(self, tables: PatternTables, pattern: Pattern, chain: PatternChain) -> None:
+        self._static, self._pattern, self._chain = tables, pattern, chain
+        every = [part for part in pattern.tree.walk() if isinstance(part, p.EventAtom)]
+        self._atoms = [every.index(each) for each in chain.awaited]
+        self._timers = [
+            next((each for each in tables.timers if each.due is span), None) for span in (chain.within, chain.after)
+        ]
+        programs = tables.programs
+        self._of_start = tables.cell_slots[:, 0] >= 0
+        self._at = np.zeros(len(tables.cell_slots), np.int64)
+        self._work, self._known = np.zeros(programs.depth + 1, np.int64), np.zeros(programs.depth + 1, np.bool_)
+        self._begun, self._count = False, 0
+        self._have_room(_SMALL)
+
+    def _have_room(self, starts: int) -> None:
+        """Have room for so many starts, and for what they wait for."""
+        kept = self._starts[: self._count] if self._count else np.zeros((0, m.START_COLUMNS), np.int64)
+        waiting = starts * max(1, len(self._atoms))
+        self._starts = np.zeros((starts, m.START_COLUMNS), np.int64)
+        self._starts[: len(kept)] = kept
+        self._awaited = np.zeros((waiting, m.AWAITED_COLUMNS), np.int64)
+        self._heads, self._tails = (np.zeros(1 << (waiting - 1).bit_length(), np.int64) for _ in range(2))
+        self._out = np.zeros((starts, 3), np.int64)
+
+    @property
+    def active_atoms(self) -> int:
+        """How many atoms wait for an event (Esper: how many filters are active)."""
+        found = self._starts[: self._count, m.FOUND]
+        waiting = np.count_nonzero(found == m.MISSING) + len(self._chain.absent) * self._count
+        return int(self._begun) + int(waiting)
+
+    def has_grown(self, rows: int) -> bool:
+        """Whether so many rows are far more than are needed."""
+        return rows > 2 * self._count + _SMALL
+
+    def run(self, turns: Any, clocks: Any, masks: tuple[Any, Any], cells: CellValues) -> tuple[Any, Any]:
+        """Take some turns; see `PatternMachine.run`."""
+        static, programs = self._static, self._static.programs
+        values, mask_begins = masks
+        dues = [np.zeros(0, np.int64) if each is None else each.dues(clocks) for each in self._timers]
+        atoms = self._awaited_atoms(mask_begins)
+        begun = np.array([static.atoms[0, machine.STREAM], mask_begins[0]], np.int64)
+        numbers, found = np.zeros(m.NUMBERS, np.int64), []
+        self._begun = True
+        while True:
+            numbers[m.STARTS] = self._count
+            why = m.chained(
+                turns, clocks, *dues, values, begun, atoms, int(self._chain.then is not None), programs.code,
+                programs.bounds, programs.constants, self._of_start, cells.begins, cells.values, cells.there, self._at,
+                self._work, self._work.view(np.float64), self._known, numbers, self._starts, self._awaited,
+                self._heads, self._tails, self._out,
+            )  # fmt: skip
+            if why == m.OVERFLOWED:
+                raise static.overflow(int(numbers[m.ERROR]))
+            found.append(self._out[: numbers[m.FOUND_MATCHES]].copy())
+            self._drop_ended(int(numbers[m.STARTS]))
+            if why == m.DONE:
+                break
+            if 2 * self._count > len(self._starts):
+                self._have_room(4 * self._count)
+        self._found = np.concatenate(found)
+        return np.ascontiguousarray(self._found[:, 0]), np.arange(len(self._found))
+
+    def _awaited_atoms(self, mask_begins: Any) -> Any:
+        """The events that starts wait for, as the kernel takes them."""
+        static = self._static
+        rows = []
+        for number in self._atoms:
+            atom, program = static.atoms[number], int(static.atoms[number, machine.REST])
+            cells = (0, 0) if program < 0 else static.cells_of(program)
+            mine, theirs = atom[machine.MINE], atom[machine.THEIRS]
+            rows.append([atom[machine.STREAM], mask_begins[number], mine, theirs, program, *cells])
+        return np.array(rows, np.int64).reshape(-1, m.ATOM_COLUMNS)
+
+    def _drop_ended(self, count: int) -> None:
+        starts = self._starts[:count]
+        kept = starts[starts[:, m.STATE] != m.ENDED]
+        self._starts[: len(kept)] = kept
+        self._count = len(kept)
+
+    def members(self, matches: Any) -> list[Any]:
+        """For each tag the rows of matches; see `PatternMachine.members`."""
+        rows = self._found[matches]
+        of, none = {self._chain.start.tag: rows[:, 1]}, np.full(len(rows), -1)
+        if self._chain.then is not None:
+            of[self._chain.then.tag] = rows[:, 2]
+        return [np.ascontiguousarray(of.get(tag.name, none)) for tag in self._pattern.tags]
+
+    def compact(self) -> list[Any]:
+        """Number the rows that are needed anew; see `PatternMachine.compact`."""
+        starts, kept = self._starts[: self._count], []
+        for stream in range(len(self._pattern.streams)):
+            mine = []
+            if stream == self._chain.start.stream:
+                mine.append((m.ROW, np.ones(self._count, np.bool_)))
+            if self._chain.then is not None and stream == self._chain.then.stream:
+                mine.append((m.FOUND, starts[:, m.FOUND] >= 0))
+            rows = np.concatenate([np.zeros(0, np.int64), *(starts[which, column] for column, which in mine)])
+            rows = np.unique(rows)
+            for column, which in mine:
+                starts[which, column] = np.searchsorted(rows, starts[which, column])
+            kept.append(rows)
+        return kept
+
+    # Tables
+
+    def tables(self) -> dict[str, pa.Table]:
+        """The tables, of what is needed alone: `compact` comes first."""
+        starts = self._starts[: self._count]
+        columns = {name: pa.array(np.ascontiguousarray(starts[:, at])) for at, name in enumerate(_COLUMNS)}
+        return {"chains": pa.table({"begun": [self._begun]}), "starts": pa.table(columns)}
+
+    def declared(self, tables: Mapping[str, pa.Table], rows: Sequence[int]) -> Iterator[StateTable]:
+        """Their declarations; see `PatternMachine.declared`."""
+        del tables
+        chain, number = self._chain, Field(pa.int64())
+        yield StateTable("chains", {"begun": Field(pa.bool_())}, rows=1, required=True)
+        first = Field(pa.int64(), least=0, most=rows[chain.start.stream] - 1, ascends=True)
+        found = Field(pa.int64(), least=m.NEEDS_NONE, most=m.NEEDS_NONE)
+        if chain.then is not None:
+            found = Field(pa.int64(), least=m.MISSING, most=rows[chain.then.stream] - 1)
+        begins = m.PASSED if chain.after is None else m.WAITS
+        state = Field(pa.int64(), least=begins, most=m.PASSED)
+        columns = {"row": first, "within": number, "after": number, "found": found, "state": state}
+        rule = RowRule("state", "is that of a start that has ended", _is_open)
+        yield StateTable("starts", columns, required=True, rules=(rule,))
+
+    def restore(self, tables: Mapping[str, pa.Table]) -> None:
+        """What `tables` gave."""
+        self._begun = bool(tables["chains"]["begun"][0].as_py())
+        starts = np.stack(columns_of(tables["starts"], _COLUMNS), axis=1)
+        self._count = 0
+        self._have_room(max(_SMALL, 4 * len(starts)))
+        self._starts[: len(starts)], self._count = starts, len(starts)
+
+
+def _is_open(table: pa.Table) -> Any:
+    """A start for which the time has passed waits for an event."""
+    found, state = columns_of(table, ("found", "state"))
+    return (state == m.WAITS) | (found == m.MISSING)

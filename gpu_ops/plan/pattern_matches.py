@@ -1,0 +1,106 @@
+"""The node that gives the matches of an event pattern."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import ClassVar
+
+import pyarrow as pa
+
+from gpu_ops.core.time import TICK, TIME_TYPE
+from gpu_ops.core.turns import ASK, CLOCK, PLACE
+from gpu_ops.plan.nodes import Node
+from gpu_ops.plan.pattern_chains import PatternChain, chain_of
+from gpu_ops.plan.patterns import PatternPart
+
+
+@dataclass(frozen=True)
+class PatternTag:
+    """A column of matches.
+
+    Attributes:
+        name: What it is called.
+        stream: The number of the stream whose event it is.
+        repeated: Whether it is a list of events.
+        properties: The columns of the stream that belong to its events.
+    """
+
+    name: str
+    stream: int
+    repeated: bool
+    properties: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Pattern(Node):
+    """The matches of a pattern: points at the places of the turns that completed them, in the order in which they did.
+
+    A match has a column for each tag: a record of the event's properties, or a list of such; null where the match has
+    no such event; ``@clock``, and its number ``@place``. An atom does not see the event with which it starts. All atoms
+    that an event fulfils are determined before one is told: first those with a condition, in the order in which they
+    started, then those without. Due times are told in their order, then in that in which they were set.
+
+    Attributes:
+        streams: The streams; each has ``@place`` and ``@clock``, and the columns that atoms and programs name.
+        ticks: The ticks.
+        tree: What matches.
+        tags: The columns.
+        slots: For each slot that programs read its tag, and the element of its list or None.
+        discards: Whether what shares an event with a match of a turn ends with that turn.
+        suppresses: Whether of matches of one turn that share an event only the first counts.
+    """
+
+    streams: tuple[Node, ...]
+    ticks: Node
+    tree: PatternPart
+    tags: tuple[PatternTag, ...]
+    slots: tuple[tuple[str, str, int | None], ...] = ()
+    discards: bool = False
+    suppresses: bool = False
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return (*self.streams, self.ticks)
+
+    def over(self, *inputs: Node) -> Node:
+        return replace(self, streams=inputs[:-1], ticks=inputs[-1])
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        fields = [pa.field(tag.name, self.type_of(tag)) for tag in self.tags]
+        return pa.schema([*fields, (CLOCK, TIME_TYPE), (PLACE, pa.int64())])
+
+    def type_of(self, tag: PatternTag) -> pa.DataType:
+        """The type of a column of matches."""
+        schema = self.streams[tag.stream].schema
+        record = pa.struct([schema.field(name) for name in tag.properties])
+        return pa.list_(record) if tag.repeated else record
+
+    @cached_property
+    def chain(self) -> PatternChain | str:
+        """What each start waits for; or why the pattern needs the machine."""
+        if self.discards or self.suppresses:
+            return "matches that share events end others"
+        return chain_of(self.tree, {slot: tag for slot, tag, _ in self.slots})
+
+    duration: ClassVar[int | None] = TICK
+    stateless = False
+    gathers = True
+    collects = True
+
+    @property
+    def together(self) -> tuple[str, ...]:
+        return ()
+
+    time_rule = "CTI T leaves as the place of its turn"
+
+    def needs(self, wanted: Sequence[str]) -> Sequence[tuple[str, ...]]:
+        return [*(tuple(each.schema.names) for each in self.streams), (CLOCK, ASK)]
+
+    def describe(self) -> str:
+        said = "".join(f" {word}" for word in ("discards", "suppresses") if getattr(self, word))
+        chain = self.chain
+        how = f"by the machine on the host: {chain}" if isinstance(chain, str) else "by open starts on the host"
+        return f"Pattern {self.tree}{said}, {how}"
