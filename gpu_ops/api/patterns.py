@@ -13,12 +13,11 @@ from gpu_ops.api.arrivals import ArrivalStream
 from gpu_ops.core.arguments import whole
 from gpu_ops.core.own_errors import own_errors
 from gpu_ops.core.time import Duration, positive_ticks
-from gpu_ops.core.turns import CLOCK, PLACE
 from gpu_ops.errors import ColumnError, PlanError, shown, unknown_column
 from gpu_ops.plan import patterns as tree
 from gpu_ops.plan.arguments import Names, names
 from gpu_ops.plan.expressions import Expression, as_expression, column_names, columns_named
-from gpu_ops.plan.nodes import Project, filter_condition
+from gpu_ops.plan.nodes import filter_condition
 from gpu_ops.plan.pattern_streams import PatternColumns, PatternStreams, SetTag
 from gpu_ops.plan.row_programs import RowProgram
 from gpu_ops.plan.terms import renamed
@@ -176,13 +175,8 @@ def pattern(step: PatternStep, *, discard: bool = False, suppress: bool = False)
     if planner.first is None:
         raise PlanError("A pattern has a step of a stream.", remedy='Write g.every("a", orders).')
     ticks, since = planner.first._ticks, planner.first._start  # noqa: SLF001
-    node = planner.streams.pattern(whole_tree, ticks, discards=discard, suppresses=suppress)
-    columns = [
-        nw.col(tag.name) if tag.repeated else nw.col(tag.name).struct.field(name).alias(f"{tag.name}.{name}")
-        for tag in node.tags
-        for name in (("",) if tag.repeated else tag.properties)
-    ]
-    return ArrivalStream(Project(node, (*columns, nw.col(CLOCK), nw.col(PLACE)), keep=False), ticks, start=since)
+    node = planner.streams.pattern(whole_tree, ticks, discards=discard, suppresses=suppress, flat=True)
+    return ArrivalStream(node, ticks, start=since)
 
 
 class _StepPlanner:

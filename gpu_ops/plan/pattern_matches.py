@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar
@@ -11,9 +11,10 @@ import pyarrow as pa
 
 from gpu_ops.core.time import TICK, TIME_TYPE
 from gpu_ops.core.turns import ASK, CLOCK, PLACE
-from gpu_ops.plan.nodes import Node
+from gpu_ops.plan.expressions import bare_column
+from gpu_ops.plan.nodes import Node, selected
 from gpu_ops.plan.pattern_chains import PatternChain, chain_of
-from gpu_ops.plan.patterns import PatternPart
+from gpu_ops.plan.patterns import EventAtom, PatternPart
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,8 @@ class Pattern(Node):
         slots: For each slot that programs read its tag, and the element of its list or None.
         discards: Whether what shares an event with a match of a turn ends with that turn.
         suppresses: Whether of matches of one turn that share an event only the first counts.
+        flat: Whether an event has a column for each property, ``a.id``, in place of a record; lists have none.
+        drops: The columns that nobody reads.
     """
 
     streams: tuple[Node, ...]
@@ -59,6 +62,8 @@ class Pattern(Node):
     slots: tuple[tuple[str, str, int | None], ...] = ()
     discards: bool = False
     suppresses: bool = False
+    flat: bool = False
+    drops: frozenset[str] = frozenset()
 
     @property
     def inputs(self) -> tuple[Node, ...]:
@@ -69,14 +74,25 @@ class Pattern(Node):
 
     @cached_property
     def schema(self) -> pa.Schema:
-        fields = [pa.field(tag.name, self.type_of(tag)) for tag in self.tags]
+        fields = []
+        for tag in self.tags:
+            schema = self.streams[tag.stream].schema
+            if self.is_flat(tag):
+                fields += [schema.field(name).with_name(called) for called, name in self.columns_of(tag)]
+            elif tag.name not in self.drops:
+                record = pa.struct([schema.field(name) for name in tag.properties])
+                fields.append(pa.field(tag.name, pa.list_(record) if tag.repeated else record))
+        fields = [each.with_nullable(True) for each in fields]
         return pa.schema([*fields, (CLOCK, TIME_TYPE), (PLACE, pa.int64())])
 
-    def type_of(self, tag: PatternTag) -> pa.DataType:
-        """The type of a column of matches."""
-        schema = self.streams[tag.stream].schema
-        record = pa.struct([schema.field(name) for name in tag.properties])
-        return pa.list_(record) if tag.repeated else record
+    def is_flat(self, tag: PatternTag) -> bool:
+        """Whether the events of a tag have a column for each property."""
+        return self.flat and not tag.repeated
+
+    def columns_of(self, tag: PatternTag) -> list[tuple[str, str]]:
+        """The columns that the properties of a flat tag have, by what they are called."""
+        every = [(f"{tag.name}.{name}", name) for name in tag.properties]
+        return [each for each in every if each[0] not in self.drops]
 
     @cached_property
     def chain(self) -> PatternChain | str:
@@ -97,7 +113,32 @@ class Pattern(Node):
     time_rule = "CTI T leaves as the place of its turn"
 
     def needs(self, wanted: Sequence[str]) -> Sequence[tuple[str, ...]]:
-        return [*(tuple(each.schema.names) for each in self.streams), (CLOCK, ASK)]
+        read = [{CLOCK, PLACE, *self._read} for _ in self.streams]
+        for tag in self.tags:
+            whole = {*tag.properties} if tag.name in wanted else set()
+            read[tag.stream] |= {name for called, name in self.columns_of(tag) if called in wanted} | whole
+        own = [
+            tuple(name for name in each.schema.names if name in names or name.startswith("@"))
+            for each, names in zip(self.streams, read, strict=True)
+        ]
+        return [*own, (CLOCK, ASK)]
+
+    @cached_property
+    def _read(self) -> set[str]:
+        """The properties that conditions read."""
+        found = set()
+        for part in self.tree.walk():
+            cells = [cell for each in part.programs if each is not None for cell in each.cells]
+            if isinstance(part, EventAtom):
+                cells += part.equal or ()
+                found.add(part.holds)
+            found |= {bare_column(cell.value) or "" for cell in cells}
+        return found
+
+    def lighter(self, wanted: Collection[str]) -> Node:
+        made = replace(self, drops=frozenset(self.schema.names) - {*wanted, CLOCK, PLACE})
+        *streams, _ = made.needs(made.schema.names)
+        return replace(made, streams=tuple(map(selected, self.streams, streams)))
 
     def describe(self) -> str:
         said = "".join(f" {word}" for word in ("discards", "suppresses") if getattr(self, word))

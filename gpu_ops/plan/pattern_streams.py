@@ -103,14 +103,16 @@ class PatternStreams:
         assert made is not None  # noqa: S101  (it was one)
         return made
 
-    def pattern(self, tree: PatternPart, ticks: Node, *, discards: bool = False, suppresses: bool = False) -> Pattern:
+    def pattern(
+        self, tree: PatternPart, ticks: Node, *, discards: bool = False, suppresses: bool = False, flat: bool = False
+    ) -> Pattern:
         """The node."""
         tags = tuple(
             PatternTag(name, tag.stream, tag.repeated, tuple(self.properties(tag.stream).names))
             for name, tag in self.tags.items()
         )
         slots = tuple((slot, *found) for slot, found in self._slots.items())
-        return Pattern(tuple(map(_rows, self._streams)), ticks, tree, tags, slots, discards, suppresses)
+        return Pattern(tuple(map(_rows, self._streams)), ticks, tree, tags, slots, discards, suppresses, flat)
 
     def _column(self, stream: int, value: nw.Expr, what: str) -> str:
         """The column of a stream that holds a value."""

@@ -37,8 +37,10 @@ ENDED, WAITS, PASSED = range(3)
 # Columns of what starts wait for, a row for each start and each of the events. NEXT and BEFORE: in its chain.
 KEY, NEXT, BEFORE, LINKED, AWAITED_COLUMNS = range(5)
 
-# Columns of the events that starts wait for. FIRST_CELL and END_CELL: the cells of the program.
-STREAM, MASK, MINE, THEIRS, PROGRAM, FIRST_CELL, END_CELL, ATOM_COLUMNS = range(8)
+# Columns of the events that starts wait for. FIRST_CELL and END_CELL: the cells of the program. OP: what that does to
+# two cells, LEFT and RIGHT, if it does nothing else: one of those below.
+STREAM, MASK, MINE, THEIRS, PROGRAM, FIRST_CELL, END_CELL, OP, LEFT, RIGHT, ATOM_COLUMNS = range(11)
+MUCH, IS_LESS, IS_AT_MOST, IS_EQUAL = range(4)
 
 # Numbers that go in and out
 TURN, STARTS, FOUND_MATCHES, ERROR, NUMBERS = range(5)
@@ -274,14 +276,23 @@ def chained(  # noqa: C901, PLR0912, PLR0915  (what ticks do, what events do, an
                 if not there[place]:
                     continue
                 key = values[place]
-            program = atoms[atom, PROGRAM]
+            program, op, left, right = atoms[atom, PROGRAM], atoms[atom, OP], atoms[atom, LEFT], atoms[atom, RIGHT]
             node = heads[_chain(atom, key, len(heads))]
             while node >= 0:
                 following = awaited[node, NEXT]
                 if awaited[node, KEY] == key:
                     who = node // count
                     holds = True
-                    if program >= 0:
+                    if op != MUCH:
+                        one = begins[left] + (starts[who, ROW] if of_start[left] else row)
+                        other = begins[right] + (starts[who, ROW] if of_start[right] else row)
+                        if not (there[one] and there[other]):
+                            holds = False
+                        elif op == IS_EQUAL:
+                            holds = values[one] == values[other]
+                        else:
+                            holds = values[one] < values[other] or (op == IS_AT_MOST and values[one] == values[other])
+                    elif program >= 0:
                         for each in range(atoms[atom, FIRST_CELL], atoms[atom, END_CELL]):
                             at[each] = starts[who, ROW] if of_start[each] else row
                         how = evaluate(program, code, bounds, constants, begins, values, there, at, work, floats, known)

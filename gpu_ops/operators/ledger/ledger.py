@@ -16,7 +16,7 @@ from gpu_ops.errors import ColumnError, TimeError
 from gpu_ops.operators.events import Events
 from gpu_ops.operators.ledger.waiting import WaitingPoints
 from gpu_ops.operators.operator import BatchInput, Operator, StepInput
-from gpu_ops.operators.row_order import in_order, stable_order
+from gpu_ops.operators.row_order import in_order, stable_order, tied_rows
 from gpu_ops.plan.ledger import EventLedger
 
 
@@ -143,13 +143,32 @@ class LedgerOperator(Operator, nodes=(EventLedger,)):
         owner = None if len(parts) == 1 else np.concatenate([np.full_like(each.start, at) for at, each in some])
         order = None
         if not in_order(keys):
-            order = stable_order(keys, start, self._device)
+            ascends = self._device.kernels.ascends
+            if len(some) > 1 and all(ascends(each.start) for _, each in some):
+                order = self._merged([each.start for _, each in some], keys)
+            else:
+                order = stable_order(keys, start, self._device)
             keys = [take(each, order) for each in keys]
         if owner is not None:
             order = np.arange(len(start), like=start) if order is None else order
             owner = take(owner, order)
         self._refuse_ties(keys, owner)
         return order, keys[0], owner
+
+    def _merged(self, runs: Sequence[Any], keys: Sequence[Any]) -> Any:
+        """int64 order of rows by some keys, the first of which ascends in each of some runs of them."""
+        kernels = self._device.kernels
+        values, order = runs[0], np.arange(len(keys[0]), like=keys[0])[: len(runs[0])]
+        for each in runs[1:]:
+            merged, values = kernels.merged_order(values, each)
+            more = np.arange(len(order), len(order) + len(each), like=order)
+            order = kernels.take(np.concatenate([order, more]), merged)
+        tied = tied_rows(np.zeros_like(values, dtype=np.int32), values, self._device)
+        if tied is not None:
+            rows = kernels.take(order, tied)
+            order = order.copy()
+            order[tied] = rows[stable_order([kernels.take(each, rows) for each in keys], rows, self._device)]
+        return order
 
     def _order_of(self, at: int, events: Events) -> Any:
         """int64: where each event of a stream is in the order."""

@@ -17,6 +17,7 @@ from gpu_ops.operators.row_cells import CellValues
 from gpu_ops.plan import patterns as p
 from gpu_ops.plan.pattern_chains import PatternChain
 from gpu_ops.plan.pattern_matches import Pattern
+from gpu_ops.plan.row_programs import Op
 
 _SMALL = 1 << 10
 """So many starts there is always room for, and so many rows are kept before anybody looks which of them are needed."""
@@ -91,8 +92,9 @@ class PatternChains:
             self._drop_ended(int(numbers[m.STARTS]))
             if why == m.DONE:
                 break
-            if 2 * self._count > len(self._starts):
-                self._have_room(4 * self._count)
+            if 4 * self._count > len(self._starts):
+                # All chains are made anew where there is no more room: they are few beside what ended until then.
+                self._have_room(16 * self._count)
         self._found = np.concatenate(found)
         return np.ascontiguousarray(self._found[:, 0]), np.arange(len(self._found))
 
@@ -103,9 +105,18 @@ class PatternChains:
         for number in self._atoms:
             atom, program = static.atoms[number], int(static.atoms[number, machine.REST])
             cells = (0, 0) if program < 0 else static.cells_of(program)
-            mine, theirs = atom[machine.MINE], atom[machine.THEIRS]
-            rows.append([atom[machine.STREAM], mask_begins[number], mine, theirs, program, *cells])
+            own = [atom[machine.STREAM], mask_begins[number], atom[machine.MINE], atom[machine.THEIRS]]
+            rows.append([*own, program, *cells, *self._comparison(program)])
         return np.array(rows, np.int64).reshape(-1, m.ATOM_COLUMNS)
+
+    def _comparison(self, program: int) -> tuple[int, int, int]:
+        """(what a program does to two cells, if it does nothing else; the cells)."""
+        match self._static.instructions(program) if program >= 0 else ():
+            case ((Op.CELL, left), (Op.CELL, right), (Op.LESS, equal)):
+                return m.IS_AT_MOST if equal else m.IS_LESS, left, right
+            case ((Op.CELL, left), (Op.CELL, right), (Op.EQUAL, _)):
+                return m.IS_EQUAL, left, right
+        return m.MUCH, 0, 0
 
     def _drop_ended(self, count: int) -> None:
         starts = self._starts[:count]
@@ -165,7 +176,7 @@ class PatternChains:
         self._begun = bool(tables["chains"]["begun"][0].as_py())
         starts = np.stack(columns_of(tables["starts"], _COLUMNS), axis=1)
         self._count = 0
-        self._have_room(max(_SMALL, 4 * len(starts)))
+        self._have_room(max(_SMALL, 16 * len(starts)))
         self._starts[: len(starts)], self._count = starts, len(starts)
 
 

@@ -11,8 +11,9 @@ import pyarrow as pa
 
 from gpu_ops.core.state_tables import MANY, Field, StateTable, Tables
 from gpu_ops.core.time import TICK, TIME_TYPE
-from gpu_ops.core.turns import CLOCK
+from gpu_ops.core.turns import CLOCK, PLACE
 from gpu_ops.devices import Device
+from gpu_ops.devices.columns import Frame
 from gpu_ops.devices.cpu.pattern_chains import merged_turns
 from gpu_ops.operators.events import Events, concat
 from gpu_ops.operators.ledger.waiting import OnTicks, WaitingPoints
@@ -149,16 +150,34 @@ class PatternOperator(OnTicks, nodes=(Pattern,)):
             return []
         number = self._matches + np.arange(len(at))
         self._matches += len(at)
-        arrays = [
-            self._lists(tag.stream, tag.properties, *rows)
-            if tag.repeated
-            else self._records(tag.stream, tag.properties, rows)
-            for tag, rows in zip(self._node.tags, self._machine.members(matches), strict=True)
-        ]
-        arrays += [pa.array(clocks[turns[at, 2]]).cast(TIME_TYPE), pa.array(number)]
-        table = pa.table(arrays, schema=self._node.schema)
-        columns = self._device.columns
-        return [Events(columns.array(places.of(turns[at])), TICK, columns.from_arrow(table))]
+        columns, node, parts, nested = self._device.columns, self._node, [], dict[str, pa.Array]()
+        for tag, rows in zip(node.tags, self._machine.members(matches), strict=True):
+            if node.is_flat(tag):
+                parts += self._properties(tag.stream, node.columns_of(tag), rows)
+            elif tag.repeated and tag.name not in node.drops:
+                nested[tag.name] = self._lists(tag.stream, tag.properties, *rows)
+            elif tag.name not in node.drops:
+                nested[tag.name] = self._records(tag.stream, tag.properties, rows)
+        if nested:
+            parts.append(columns.from_arrow(pa.table(nested, schema=pa.schema([node.schema.field(n) for n in nested]))))
+        clock, place = columns.array(clocks[turns[at, 2]]), columns.array(places.of(turns[at]))
+        parts.append(columns.build({CLOCK: (clock, None, TIME_TYPE), PLACE: (columns.array(number), None, pa.int64())}))
+        return [Events(place, TICK, columns.select(columns.beside(*parts), node.schema.names))]
+
+    def _properties(self, stream: int, named: Sequence[tuple[str, str]], rows: Any) -> list[Frame]:
+        """Properties of the events of some rows, as columns of other names; null for -1."""
+        if not named:
+            return []
+        columns, there = self._device.columns, rows >= 0
+        frame = columns.select(self._rows[stream], [name for _, name in named])
+        if there.all():
+            frame = columns.take(frame, columns.array(rows))
+        elif there.any():
+            frame = columns.take(frame, columns.array(np.maximum(rows, 0)))
+            frame = columns.null_where(frame, columns.array(there))
+        else:
+            frame = columns.nulls(frame, len(rows))
+        return [columns.rename(columns.select(frame, [name]), name, called) for called, name in named]
 
     def _records(self, stream: int, names: tuple[str, ...], rows: Any) -> pa.Array:
         """The events of some rows as records; null for -1."""

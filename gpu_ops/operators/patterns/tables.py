@@ -97,10 +97,13 @@ class PatternTables:
 
     def cells_of(self, program: int) -> tuple[int, int]:
         """(the first cell of a program, the one behind its last)."""
+        cells = [argument for op, argument in self.instructions(program) if op == Op.CELL]
+        return (min(cells), max(cells) + 1) if cells else (0, 0)
+
+    def instructions(self, program: int) -> tuple[tuple[int, int], ...]:
+        """The instructions of a program, and their arguments."""
         begin, end = self.programs.bounds[program : program + 2]
-        code = self.programs.code[begin:end].reshape(-1, 2)
-        cells = code[code[:, 0] == Op.CELL, 1]
-        return (int(cells.min()), int(cells.max()) + 1) if len(cells) else (0, 0)
+        return tuple((int(op), int(argument)) for op, argument in self.programs.code[begin:end].reshape(-1, 2))
 
     def overflow(self, program: int) -> IntegerOverflowError:
         """The error where a whole number of a program does not fit."""
