@@ -38,7 +38,7 @@ def cell_values(cells: Sequence[Cell], frames: Sequence[tuple[Frame, str]], devi
         frames: For each the rows of its slot, and the column that has its values.
         device: Where the rows are.
     """
-    found = dict[int, tuple[Any, Any]]()
+    found = dict[int, tuple[Any, Any, Any]]()
     texts = [at for at, cell in enumerate(cells) if cell.kind == "text"]
     if texts:
         found.update(zip(texts, _ranked([(cells[at], *frames[at]) for at in texts], device), strict=True))
@@ -52,13 +52,16 @@ def cell_values(cells: Sequence[Cell], frames: Sequence[tuple[Frame, str]], devi
             numbers = numbers.astype(np.float64) + 0.0
             numbers = np.where(np.isnan(numbers), np.nan, numbers)
         else:
-            numbers = numbers.astype(np.int64)
-        there = np.ones(len(numbers), np.bool_) if valid is None else device.columns.host(valid)
-        found[at] = _with(numbers, there, _absent(cell))
-    made = [found[at] for at in range(len(cells))]
-    begins = np.cumsum([0, *(len(values) for values, _ in made)]).astype(np.int64)
-    none: tuple[Any, Any] = (np.zeros(0, np.int64), np.zeros(0, np.bool_))
-    values, there = (np.concatenate(parts) for parts in zip(none, *made, strict=True))
+            numbers = numbers.astype(np.int64, copy=False)
+        found[at] = numbers, True if valid is None else device.columns.host(valid), _absent(cell)
+    begins = np.cumsum([0, *(len(found[at][0]) + 1 for at in range(len(cells)))]).astype(np.int64)
+    values, there = np.zeros(begins[-1], np.int64), np.zeros(begins[-1], np.bool_)
+    for at in range(len(cells)):
+        (numbers, valid, absent), first, last = found[at], begins[at], begins[at + 1] - 1
+        into = values.view(numbers.dtype)
+        into[first:last], there[first:last] = numbers, valid
+        if absent is not None:
+            into[last], there[last] = absent, True
     return CellValues(begins, values, there)
 
 
@@ -70,13 +73,8 @@ def _absent(cell: Cell) -> Any:
     return value
 
 
-def _with(numbers: Any, there: Any, absent: Any) -> tuple[Any, Any]:
-    last = np.zeros(1, numbers.dtype) if absent is None else np.array([absent]).astype(numbers.dtype)
-    return np.append(numbers, last).view(np.int64), np.append(there, absent is not None)
-
-
-def _ranked(texts: Sequence[tuple[Cell, Frame, str]], device: Device) -> list[tuple[Any, Any]]:
-    """Texts as their ranks among all of them."""
+def _ranked(texts: Sequence[tuple[Cell, Frame, str]], device: Device) -> list[tuple[Any, Any, Any]]:
+    """Texts as their ranks among all of them, which of them are not null, and the rank for no row."""
     columns = []
     for cell, frame, name in texts:
         own = device.columns.to_arrow(device.columns.select(frame, [name]), pa.schema([(name, cell.type)]))[name]
@@ -90,5 +88,6 @@ def _ranked(texts: Sequence[tuple[Cell, Frame, str]], device: Device) -> list[tu
     found = []
     for column in columns:
         codes = pc.index_in(column, ordered)
-        found.append((codes.fill_null(0).to_numpy().astype(np.int64), codes.is_valid().to_numpy()))
+        ranks, valid = codes.fill_null(0).to_numpy().astype(np.int64), codes.is_valid().to_numpy()
+        found.append((ranks[:-1], valid[:-1], ranks[-1] if valid[-1] else None))
     return found

@@ -141,11 +141,14 @@ class PatternChains:
                 mine.append((m.ROW, np.ones(self._count, np.bool_)))
             if self._chain.then is not None and stream == self._chain.then.stream:
                 mine.append((m.FOUND, starts[:, m.FOUND] >= 0))
-            rows = np.concatenate([np.zeros(0, np.int64), *(starts[which, column] for column, which in mine)])
-            rows = np.unique(rows)
-            for column, which in mine:
-                starts[which, column] = np.searchsorted(rows, starts[which, column])
-            kept.append(rows)
+            named = [starts[which, column] for column, which in mine]
+            rows = np.concatenate([np.zeros(0, np.int64), *named])
+            needed = np.zeros(int(rows.max(initial=-1)) + 1, np.bool_)
+            needed[rows] = True
+            numbers = np.cumsum(needed) - 1
+            for (column, which), old in zip(mine, named, strict=True):
+                starts[which, column] = numbers[old]
+            kept.append(np.flatnonzero(needed))
         return kept
 
     # Tables

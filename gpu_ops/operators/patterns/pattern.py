@@ -96,7 +96,7 @@ class PatternOperator(OnTicks, nodes=(Pattern,)):
             return StepInput(), cti
         bases = np.array(self._counts, np.int64)
         self._add(fresh)
-        flat = np.concatenate(places)
+        flat = np.concatenate([np.zeros(0, np.int64), *places])
         turns = merged_turns(ticks, flat, begins, bases)
         clocks = np.concatenate([[self._first_clock(fresh)], host(moves.clock)]).astype(np.int64)
         made = self._matched(turns, clocks, _Places(ticks, flat, begins, bases))
