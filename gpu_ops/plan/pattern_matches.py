@@ -95,7 +95,7 @@ class Pattern(Node):
         return [each for each in every if each[0] not in self.drops]
 
     @cached_property
-    def chain(self) -> PatternChain | str:
+    def starts(self) -> PatternChain | str:
         """What each start waits for; or why the pattern needs the machine."""
         if self.discards or self.suppresses:
             return "matches that share events end others"
@@ -142,6 +142,6 @@ class Pattern(Node):
 
     def describe(self) -> str:
         said = "".join(f" {word}" for word in ("discards", "suppresses") if getattr(self, word))
-        chain = self.chain
-        how = f"by the machine on the host: {chain}" if isinstance(chain, str) else "by open starts on the host"
+        starts = self.starts
+        how = f"by the machine on the host: {starts}" if isinstance(starts, str) else "by open starts on the host"
         return f"Pattern {self.tree}{said}, {how}"

@@ -20,7 +20,10 @@ from gpu_ops.plan.pattern_matches import Pattern
 from gpu_ops.plan.row_programs import Op
 
 _SMALL = 1 << 10
-"""So many starts there is always room for, and so many rows are kept before anybody looks which of them are needed."""
+"""So many starts there is always room for."""
+
+_ROWS = 1 << 15
+"""So many rows are kept before anybody looks which of them are needed: to look costs more than to keep them."""
 
 _COLUMNS = ("row", "within", "after", "found", "state")
 
@@ -46,12 +49,12 @@ class PatternChains:
         self._at = np.zeros(len(tables.cell_slots), np.int64)
         self._work, self._known = np.zeros(programs.depth + 1, np.int64), np.zeros(programs.depth + 1, np.bool_)
         self._begun, self._count = False, 0
+        self._starts: Any = np.zeros((0, m.START_COLUMNS), np.int64)
         self._have_room(_SMALL)
 
     def _have_room(self, starts: int) -> None:
         """Have room for so many starts, and for what they wait for."""
-        kept = self._starts[: self._count] if self._count else np.zeros((0, m.START_COLUMNS), np.int64)
-        waiting = starts * max(1, len(self._atoms))
+        kept, waiting = self._starts[: self._count], starts * max(1, len(self._atoms))
         self._starts = np.zeros((starts, m.START_COLUMNS), np.int64)
         self._starts[: len(kept)] = kept
         self._awaited = np.zeros((waiting, m.AWAITED_COLUMNS), np.int64)
@@ -67,13 +70,13 @@ class PatternChains:
 
     def has_grown(self, rows: int) -> bool:
         """Whether so many rows are far more than are needed."""
-        return rows > 2 * self._count + _SMALL
+        return rows > 2 * self._count + _ROWS
 
     def run(self, turns: Any, clocks: Any, masks: tuple[Any, Any], cells: CellValues) -> tuple[Any, Any]:
         """Take some turns; see `PatternMachine.run`."""
         static, programs = self._static, self._static.programs
         values, mask_begins = masks
-        dues = [np.zeros(0, np.int64) if each is None else each.dues(clocks) for each in self._timers]
+        within, after = (np.zeros(0, np.int64) if each is None else each.dues(clocks) for each in self._timers)
         atoms = self._awaited_atoms(mask_begins)
         begun = np.array([static.atoms[0, machine.STREAM], mask_begins[0]], np.int64)
         numbers, found = np.zeros(m.NUMBERS, np.int64), []
@@ -81,7 +84,7 @@ class PatternChains:
         while True:
             numbers[m.STARTS] = self._count
             why = m.chained(
-                turns, clocks, *dues, values, begun, atoms, int(self._chain.then is not None), programs.code,
+                turns, clocks, within, after, values, begun, atoms, int(self._chain.then is not None), programs.code,
                 programs.bounds, programs.constants, self._of_start, cells.begins, cells.values, cells.there, self._at,
                 self._work, self._work.view(np.float64), self._known, numbers, self._starts, self._awaited,
                 self._heads, self._tails, self._out,

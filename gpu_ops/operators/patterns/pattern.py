@@ -63,7 +63,7 @@ class PatternOperator(OnTicks, nodes=(Pattern,)):
         self._ticks = TickQueue(device)
         self._waiting = [WaitingPoints(f"waiting {at}", each.schema, device) for at, each in enumerate(node.streams)]
         self._static = pattern_tables(node)
-        chain = node.chain
+        chain = node.starts
         self._machine: PatternMachine | PatternChains = (
             PatternMachine(self._static, node) if isinstance(chain, str) else PatternChains(self._static, node, chain)
         )
@@ -84,10 +84,9 @@ class PatternOperator(OnTicks, nodes=(Pattern,)):
             IntegerOverflowError: A whole number in a condition does not fit its type.
         """
         cti = min(ctis)
-        *streams, ticks = given
-        due = [waits.before(cti, fed.events) for waits, fed in zip(self._waiting, streams, strict=True)]
+        due = [waits.before(cti, fed.events) for waits, fed in zip(self._waiting, given[:-1], strict=True)]
         fresh = [None if each is None else self._in_order(each) for each in due]
-        moves = self._ticks.through(concat(ticks.events, self._device), cti)
+        moves = self._ticks.through(concat(given[-1].events, self._device), cti)
         host = self._device.columns.host
         ticks = np.ascontiguousarray(host(moves.place))
         places = [np.zeros(0, np.int64) if each is None else host(each.start) for each in fresh]
@@ -202,7 +201,8 @@ class PatternOperator(OnTicks, nodes=(Pattern,)):
         columns = self._device.columns
         for at, rows in enumerate(self._machine.compact()):
             if len(rows) < self._counts[at]:
-                self._rows[at] = columns.take(self._rows[at], columns.array(rows))
+                kept = self._rows[at]
+                self._rows[at] = columns.take(kept, columns.array(rows)) if len(rows) else columns.cut(kept, 0, 0)
                 self._counts[at] = len(rows)
 
     # State
