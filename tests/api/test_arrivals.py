@@ -199,3 +199,31 @@ def test_an_unknown_column_is_told_beside_those_that_a_user_knows(ask: Ask) -> N
 def test_events_before_the_clock_are_an_error() -> None:
     with pytest.raises(TimeError, match="before the clock"):
         g.arrivals(_stream(), start=at_us(5)).deliveries("v").collect()
+
+
+_TIMES = st.lists(st.integers(0, 3), max_size=5).map(sorted)
+
+
+@examples(25)
+@given(st.tuples(_TIMES, _TIMES, _TIMES), st.integers(0, 1 << 30), st.sampled_from(["cpu", "array"]))
+def test_several_streams_come_by_time_then_by_their_numbers_then_by_stream(
+    times: tuple[list[int], ...], seed: int, device: str
+) -> None:
+    # at        0        1
+    # stream 0  seq 4    seq 1
+    # stream 1  seq 2    seq 1         in turn, as stream/seq: 1/2, 0/4, 0/1, 1/1
+    chance, rows = random.Random(seed), []
+    for stream, each in enumerate(times):
+        numbers = chance.sample(range(8), len(each))
+        rows += [(at, number, stream) for at, number in zip(each, numbers, strict=True)]
+    tables = []
+    for stream in range(3):
+        own = sorted((row for row in rows if row[2] == stream), key=lambda row: row[0])
+        tables.append(pa.table({"at": pa.array([row[0] for row in own], pa.int64()), "seq": [row[1] for row in own]}))
+    schema = pa.schema([("at", pa.int64()), ("seq", pa.int64())])
+    found = []
+    streams = [g.events(each.cast(schema), start="at", unit="s") for each in tables]
+    for stream, each in enumerate(g.arrivals(*streams, order="seq")):
+        made = each.deliveries("seq").collect(device=device)
+        found += [(row["turn"], row["seq"], stream) for row in made.to_pylist()]
+    assert [row[1:] for row in sorted(found)] == [row[1:] for row in sorted(rows)]
