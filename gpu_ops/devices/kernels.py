@@ -101,6 +101,23 @@ class OrderKernels(Protocol):
         Of equal ones those of the first run come first.
         """
 
+    def numbered_turns(self, starts: Ints, keys: Ints, begins: Ints, gives: int, clock: int) -> tuple[Ints, Ints, int]:
+        """The turns of events of several runs, and what the clock shows in them.
+
+        Events come in order of their starts, then of their keys, then of their runs. The clock moves before an event
+        that starts later than it shows, by a turn of its own.
+
+        Args:
+            starts: int64 starts of all events, run by run; those of a run are in order.
+            keys: int64 keys.
+            begins: int64[runs + 1]: where each run begins.
+            gives: The run whose turns are given; -1 for those in which the clock moves.
+            clock: What the clock shows before all events.
+
+        Returns:
+            (int64 turns, from 0 on; int64 what the clock shows in each; how many turns all events take).
+        """
+
     def touched_rows(self, codes: Codes, places: Ints, groups: int) -> tuple[Ints, Ints, Ints, Ints]:
         """A row for each group at each place that touches it, in order of the first of what touches it there.
 

@@ -177,6 +177,33 @@ def ticking(draw: st.DrawFn) -> tuple[Any, ...]:
 
 _BASED = st.tuples(st.just(4), st.integers(0, 1))
 
+
+@st.composite
+def numbered_runs(draw: st.DrawFn) -> tuple[Any, ...]:
+    """What `numbered_turns` takes, but for whether the clock moves: that is drawn with the run that it gives."""
+    event = st.tuples(st.integers(0, 4), st.integers(0, 3))
+    runs = [sorted(draw(st.lists(event, max_size=5, unique=True))) for _ in range(draw(st.integers(1, 3)))]
+    rows = [row for run in runs for row in run]
+    begins = np.cumsum([0, *map(len, runs)])
+    starts, keys = (ints([row[at] for row in rows]) for at in range(2))
+    return starts, keys, ints(begins), draw(st.integers(-1, len(runs) - 1)), draw(st.integers(-1, 2))
+
+
+def turns_in_order(starts: Any, keys: Any, begins: Any, gives: int, clock: int) -> tuple[Any, Any, int]:
+    run = np.searchsorted(begins, np.arange(len(starts)), side="right") - 1
+    turn, found = 0, {}
+    moved = []
+    for at in sorted(range(len(starts)), key=lambda at: (starts[at], keys[at], run[at])):
+        if starts[at] > clock:
+            clock = int(starts[at])
+            moved.append((turn, clock))
+            turn += 1
+        found[at] = turn, clock
+        turn += 1
+    made = moved if gives < 0 else [found[at] for at in range(begins[gives], begins[gives + 1])]
+    return ints([each for each, _ in made]), ints([shown for _, shown in made]), turn
+
+
 _ASCENDING = st.lists(st.integers(-3, 6) | ANY_INT, max_size=8).map(lambda values: ints(sorted(values)))
 
 _LIMITS = st.lists(st.integers(0, 14), max_size=4).map(lambda limits: ints(sorted(limits)))
@@ -185,6 +212,7 @@ _TOUCHED = st.lists(st.integers(0, 3), max_size=3, unique=True).map(codes_of)
 CONTRACTS = {
     "due_places": Contract(ticking(), places_due),
     "merged_order": Contract(st.tuples(_ASCENDING, _ASCENDING), order_of_both),
+    "numbered_turns": Contract(numbered_runs(), turns_in_order),
     "runs_between": Contract(weighted_runs(), places_of_ranks),
     "output_rows": Contract(
         st.tuples(moving(), _LIMITS, _TOUCHED, _BASED).map(lambda each: (*each[0], *each[1:3], *each[3])),

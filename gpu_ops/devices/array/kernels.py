@@ -81,4 +81,12 @@ from gpu_ops.devices.array.runs import runs_between
 from gpu_ops.devices.array.scans import best_rows, clocked_batches, least_rows, reached, timed_batches, window_walk
 from gpu_ops.devices.array.statistics import merged_ranges, range_kth
 from gpu_ops.devices.array.steps import moment_places, search_pairs, step_axis
-from gpu_ops.devices.array.turns import due_places, merged_order, output_rows, touched_rows, turn_rows, walked_totals
+from gpu_ops.devices.array.turns import (
+    due_places,
+    merged_order,
+    numbered_turns,
+    output_rows,
+    touched_rows,
+    turn_rows,
+    walked_totals,
+)

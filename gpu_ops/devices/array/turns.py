@@ -17,6 +17,25 @@ def merged_order(first: Array, second: Array) -> tuple[Array, Array]:
     return order, xp.take(values, order)
 
 
+def numbered_turns(starts: Array, keys: Array, begins: Array, gives: int, clock: int) -> tuple[Array, Array, int]:
+    """The turns of events of several runs, and what the clock shows in them: two stable sorts, and a running sum."""
+    xp = array_namespace(starts)
+    if not starts.shape[0]:
+        return starts, starts, 0
+    order = xp.argsort(keys, stable=True)
+    order = xp.take(order, xp.argsort(xp.take(starts, order), stable=True))
+    before = xp.full(1, clock, dtype=xp.int64)
+    shown = xp.maximum(xp.take(starts, order), before)
+    moved = shown > xp.concat([before, shown])[:-1]
+    turn = xp.arange(starts.shape[0], dtype=xp.int64) + xp.cumulative_sum(xp.astype(moved, xp.int64))
+    count = int(turn[-1]) + 1
+    if gives < 0:
+        at = keep(moved)
+        return xp.take(turn, at) - 1, xp.take(shown, at), count
+    own = xp.argsort(order, stable=True)[int(begins[gives]) : int(begins[gives + 1])]
+    return xp.take(turn, own), xp.take(shown, own), count
+
+
 def touched_rows(codes: Array, places: Array, groups: int) -> tuple[Array, Array, Array, Array]:
     """A row for each group at each place that touches it: the runs of equal ones by group, in order of their firsts."""
     del groups

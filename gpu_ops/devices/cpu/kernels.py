@@ -79,7 +79,15 @@ from gpu_ops.devices.cpu.runs import runs_between
 from gpu_ops.devices.cpu.scans import best_rows, clocked_batches, least_rows, reached, timed_batches, window_walk
 from gpu_ops.devices.cpu.statistics import merged_ranges, range_kth
 from gpu_ops.devices.cpu.steps import moment_places, search_pairs, step_axis
-from gpu_ops.devices.cpu.turns import due_places, merged_order, output_rows, touched_rows, turn_rows, walked_totals
+from gpu_ops.devices.cpu.turns import (
+    due_places,
+    merged_order,
+    numbered_turns,
+    output_rows,
+    touched_rows,
+    turn_rows,
+    walked_totals,
+)
 
 # glibc returns freed memory to the system at once, so each block of events would fault its arrays in again: that took
 # half the time of a snapshot on one thread, and more on two. But it keeps memory for sizes up to the largest allocation

@@ -29,6 +29,44 @@ def merged_order(first: Ints, second: Ints) -> tuple[Ints, Ints]:
     return order, values
 
 
+@kernel(INTS, INTS, INTS, INT, INT)
+def numbered_turns(starts: Ints, keys: Ints, begins: Ints, gives: int, clock: int) -> tuple[Ints, Ints, int]:
+    """The turns of events of several runs, and what the clock shows in them: one merge.
+
+    Examples:
+        >>> starts, begins = np.array([1, 5, 5]), np.array([0, 2, 3])
+        >>> turns, clocks, count = numbered_turns(starts, np.array([0, 1, 0]), begins, 0, 0)
+        >>> turns.tolist(), clocks.tolist(), count
+        ([1, 4], [1, 5], 5)
+    """
+    runs = begins.size - 1
+    size = starts.size if gives < 0 else begins[gives + 1] - begins[gives]
+    turns, clocks = np.empty(size, np.int64), np.empty(size, np.int64)
+    heads = begins[:-1].copy()
+    turn, made = 0, 0
+    for _ in range(starts.size):
+        chosen, at = -1, 0
+        for run in range(runs):
+            head = heads[run]
+            if head == begins[run + 1]:
+                continue
+            is_less = chosen < 0 or starts[head] < starts[at]
+            if is_less or (starts[head] == starts[at] and keys[head] < keys[at]):
+                chosen, at = run, head
+        heads[chosen] += 1
+        if starts[at] > clock:
+            clock = starts[at]
+            if gives < 0:
+                turns[made], clocks[made] = turn, clock
+                made += 1
+            turn += 1
+        if chosen == gives:
+            turns[made], clocks[made] = turn, clock
+            made += 1
+        turn += 1
+    return turns[:made], clocks[:made], turn
+
+
 @kernel(CODES, INTS, INT)
 def touched_rows(codes: Codes, places: Ints, groups: int) -> tuple[Ints, Ints, Ints, Ints]:
     """A row for each group at each place that touches it.

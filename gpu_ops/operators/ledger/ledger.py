@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import pyarrow as pa
@@ -16,8 +16,11 @@ from gpu_ops.errors import ColumnError, TimeError
 from gpu_ops.operators.events import Events
 from gpu_ops.operators.ledger.waiting import WaitingPoints
 from gpu_ops.operators.operator import BatchInput, Operator, StepInput
-from gpu_ops.operators.row_order import in_order, stable_order, tied_rows
+from gpu_ops.operators.row_order import in_order, stable_order
 from gpu_ops.plan.ledger import EventLedger
+
+_LAST = (1 << 63) - 1
+"""A clock that no event moves."""
 
 
 class LedgerOperator(Operator, nodes=(EventLedger,)):
@@ -94,81 +97,49 @@ class LedgerOperator(Operator, nodes=(EventLedger,)):
             parts: The events of each stream.
             ticks: Places and clocks of ticks, to which some are added.
         """
-        if all(each is None for each in parts):
+        node, columns = self._node, self._device.columns
+        runs = {at: self._run(at, each) for at, each in enumerate(parts) if each is not None}
+        if not runs:
             return None
-        kernels, node = self._device.kernels, self._node
-        order, start, owner = self._ordered(parts)
-        clock, rank = np.full_like(start, self._clock), np.arange(len(start), like=start)
+        first = min(int(events.start[0]) for events, _ in runs.values())
+        if node.moves and first < self._clock:
+            raise TimeError(
+                f"An event comes before the clock starts, which is at {format_time(node.since)}.",
+                values=f"start={format_time(first)}",
+                remedy="Start the clock earlier: start=….",
+            )
+        starts = np.concatenate([events.start for events, _ in runs.values()])
+        keys = np.concatenate([key for _, key in runs.values()])
+        begins = columns.array(np.cumsum([0, *(len(key) for _, key in runs.values())]))
+        gives = -1 if node.gives not in runs else list(runs).index(node.gives)
+        clock = self._clock if node.moves else _LAST
+        turns, clocks, count = self._device.kernels.numbered_turns(starts, keys, begins, gives, clock)
+        clocks = clocks if node.moves else np.full_like(clocks, self._clock)
+        places = (turns + self._turn) * TURN
+        self._turn += count
         if node.moves:
-            if int(start[0]) < self._clock:
-                raise TimeError(
-                    f"An event comes before the clock starts, which is at {format_time(node.since)}.",
-                    values=f"start={format_time(int(start[0]))}",
-                    remedy="Start the clock earlier: start=….",
-                )
-            moves = start > np.concatenate([clock[:1], start[:-1]])
-            rank, clock = rank + np.cumsum(moves), start
-            at = kernels.keep(moves)
-            if len(at):
-                ticks.append(((kernels.take(rank, at) + (self._turn - 1)) * TURN, kernels.take(start, at)))
-        place = (rank + self._turn) * TURN
-        self._turn, self._clock = self._turn + int(rank[-1]) + 1, int(clock[-1])
-        if node.gives is None or parts[node.gives] is None:
-            return None
-        if owner is not None:
-            mine = kernels.keep(owner == node.gives)
-            before = sum(len(each) for each in parts[: node.gives] if each is not None)
-            order, place, clock = (kernels.take(each, mine) for each in (order, place, clock))
-            order = order - before
-        return self._placed(parts[node.gives], order, place, clock)
+            self._clock = max(self._clock, *(int(events.start[-1]) for events, _ in runs.values()))
+        if gives >= 0:
+            events, _ = runs[node.gives]
+            own = columns.build({CLOCK: (clocks, None, TIME_TYPE), PLACE: (places, None, pa.int64())})
+            return Events(places, TICK, columns.beside(events.frame, own))
+        if node.gives is None and len(turns):
+            ticks.append((places, clocks))
+        return None
 
-    def _placed(self, events: Any, order: Any | None, place: Any, clock: Any) -> Events:
-        """Events as arrivals at some places, in an order; None for theirs."""
-        columns = self._device.columns
-        own = columns.build({CLOCK: (clock, None, TIME_TYPE), PLACE: (place, None, pa.int64())})
-        frame = events.frame if order is None else columns.take(events.frame, order)
-        return Events(place, TICK, columns.beside(frame, own))
-
-    def _ordered(self, parts: Sequence[Events | None]) -> tuple[Any | None, Any, Any | None]:
-        """(int64 order of all events, or None for theirs; their starts in it; the number of each one's stream).
-
-        Of one stream there are no numbers.
-        """
-        take = self._device.kernels.take
-        some = [(at, each) for at, each in enumerate(parts) if each is not None]
-        start = np.concatenate([each.start for _, each in some])
-        keys = [start]
-        if self._node.order is not None:
-            keys.append(np.concatenate([self._order_of(at, each) for at, each in some]))
-        owner = None if len(parts) == 1 else np.concatenate([np.full_like(each.start, at) for at, each in some])
-        order = None
+    def _run(self, at: int, events: Events) -> tuple[Events, Any]:
+        """The events of a stream in order, and their keys."""
+        keys = [events.start, *([] if self._node.order is None else [self._order_of(at, events)])]
         if not in_order(keys):
-            ascends = self._device.kernels.ascends
-            if len(some) > 1 and all(ascends(each.start) for _, each in some):
-                order = self._merged([each.start for _, each in some], keys)
-            else:
-                order = stable_order(keys, start, self._device)
-            keys = [take(each, order) for each in keys]
-        if owner is not None:
-            order = np.arange(len(start), like=start) if order is None else order
-            owner = take(owner, order)
-        self._refuse_ties(keys, owner)
-        return order, keys[0], owner
-
-    def _merged(self, runs: Sequence[Any], keys: Sequence[Any]) -> Any:
-        """int64 order of rows by some keys, the first of which ascends in each of some runs of them."""
-        kernels = self._device.kernels
-        values, order = runs[0], np.arange(len(keys[0]), like=keys[0])[: len(runs[0])]
-        for each in runs[1:]:
-            merged, values = kernels.merged_order(values, each)
-            more = np.arange(len(order), len(order) + len(each), like=order)
-            order = kernels.take(np.concatenate([order, more]), merged)
-        tied = tied_rows(np.zeros_like(values, dtype=np.int32), values, self._device)
-        if tied is not None:
-            rows = kernels.take(order, tied)
-            order = order.copy()
-            order[tied] = rows[stable_order([kernels.take(each, rows) for each in keys], rows, self._device)]
-        return order
+            order = stable_order(keys, events.start, self._device)
+            events = events.take(order, self._device)
+            keys = [self._device.kernels.take(each, order) for each in keys]
+        tied = keys[0][1:] == keys[0][:-1]
+        if len(keys) > 1:
+            tied = tied & (keys[1][1:] == keys[1][:-1])
+        if bool(tied.any()):
+            self._refuse_tie(at, int(keys[0][self._device.kernels.keep(tied)[:1]][0]))
+        return events, keys[-1]
 
     def _order_of(self, at: int, events: Events) -> Any:
         """int64: where each event of a stream is in the order."""
@@ -183,19 +154,12 @@ class LedgerOperator(Operator, nodes=(EventLedger,)):
             )
         return values.astype(np.int64, copy=False)
 
-    def _refuse_ties(self, keys: Sequence[Any], owner: Any | None) -> None:
+    def _refuse_tie(self, at: int, start: int) -> NoReturn:
         """Refuse events of one stream that nothing orders."""
-        every = keys if owner is None else [*keys, owner]
-        tied = every[0][1:] == every[0][:-1]
-        for key in every[1:]:
-            tied = tied & (key[1:] == key[:-1])
-        if not bool(tied.any()):
-            return
-        row = self._device.kernels.keep(tied)[:1]
-        name, order = self._node.called[0 if owner is None else int(owner[row][0])], self._node.order
+        name, order = self._node.called[at], self._node.order
         if order is None and self._node.moves:
             raise ColumnError(
-                f"Two events of {name} come at {format_time(int(keys[0][row][0]))}, and nothing says which is first.",
+                f"Two events of {name} come at {format_time(start)}, and nothing says which is first.",
                 remedy='Name a column that does: order="seq".',
             )
         raise ColumnError(f"Two events of {name} have one number.", column=order, remedy="Number them anew.")

@@ -28,7 +28,7 @@ from gpu_ops.plan.pattern_matches import Pattern
 
 
 @dataclass(frozen=True)
-class _Places:
+class _TurnPlaces:
     """The places of turns: those of ticks, and of the events of streams, as `merged_turns` takes them."""
 
     ticks: Any
@@ -98,7 +98,7 @@ class PatternOperator(OnTicks, nodes=(Pattern,)):
         flat = np.concatenate([np.zeros(0, np.int64), *places])
         turns = merged_turns(ticks, flat, begins, bases)
         clocks = np.concatenate([[self._first_clock(fresh)], host(moves.clock)]).astype(np.int64)
-        made = self._matched(turns, clocks, _Places(ticks, flat, begins, bases))
+        made = self._matched(turns, clocks, _TurnPlaces(ticks, flat, begins, bases))
         self._clock = int(clocks[-1])
         if self._machine.has_grown(sum(self._counts)):
             self._compact()
@@ -143,7 +143,7 @@ class PatternOperator(OnTicks, nodes=(Pattern,)):
             masks.append(holding if valid is None else holding & columns.host(valid))
         return np.concatenate(masks), np.cumsum([len(each) for each in masks[:-1]]).astype(np.int64)
 
-    def _matched(self, turns: Any, clocks: Any, places: _Places) -> list[Events]:
+    def _matched(self, turns: Any, clocks: Any, places: _TurnPlaces) -> list[Events]:
         at, matches = self._machine.run(turns, clocks, self._masks(), self._cells())
         if not len(at):
             return []
