@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import pyarrow as pa
 
@@ -51,7 +51,8 @@ class Pattern(Node):
         slots: For each slot that programs read its tag, and the element of its list or None.
         discards: Whether what shares an event with a match of a turn ends with that turn.
         suppresses: Whether of matches of one turn that share an event only the first counts.
-        flat: Whether an event has a column for each property, ``a.id``, in place of a record; lists have none.
+        flat: Whether an event has a column for each property, ``a.id``: in place of a record, or beside it. Lists have
+            none.
         drops: The columns that nobody reads.
     """
 
@@ -62,7 +63,7 @@ class Pattern(Node):
     slots: tuple[tuple[str, str, int | None], ...] = ()
     discards: bool = False
     suppresses: bool = False
-    flat: bool = False
+    flat: Literal["", "alone", "beside"] = ""
     drops: frozenset[str] = frozenset()
 
     @property
@@ -77,21 +78,20 @@ class Pattern(Node):
         fields = []
         for tag in self.tags:
             schema = self.streams[tag.stream].schema
-            if self.is_flat(tag):
-                fields += [schema.field(name).with_name(called) for called, name in self.columns_of(tag)]
-            elif tag.name not in self.drops:
+            fields += [schema.field(name).with_name(called) for called, name in self.columns_of(tag)]
+            if self.has_record(tag):
                 record = pa.struct([schema.field(name) for name in tag.properties])
                 fields.append(pa.field(tag.name, pa.list_(record) if tag.repeated else record))
         fields = [each.with_nullable(True) for each in fields]
         return pa.schema([*fields, (CLOCK, TIME_TYPE), (PLACE, pa.int64())])
 
-    def is_flat(self, tag: PatternTag) -> bool:
-        """Whether the events of a tag have a column for each property."""
-        return self.flat and not tag.repeated
+    def has_record(self, tag: PatternTag) -> bool:
+        """Whether the events of a tag are a column of records, or of lists of such."""
+        return tag.name not in self.drops and (tag.repeated or self.flat != "alone")
 
     def columns_of(self, tag: PatternTag) -> list[tuple[str, str]]:
-        """The columns that the properties of a flat tag have, by what they are called."""
-        every = [(f"{tag.name}.{name}", name) for name in tag.properties]
+        """The columns that properties of a tag have, and their names."""
+        every = [(f"{tag.name}.{name}", name) for name in tag.properties] if self.flat and not tag.repeated else []
         return [each for each in every if each[0] not in self.drops]
 
     @cached_property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 import narwhals as nw
 import pyarrow as pa
@@ -104,7 +105,13 @@ class PatternStreams:
         return made
 
     def pattern(
-        self, tree: PatternPart, ticks: Node, *, discards: bool = False, suppresses: bool = False, flat: bool = False
+        self,
+        tree: PatternPart,
+        ticks: Node,
+        *,
+        discards: bool = False,
+        suppresses: bool = False,
+        flat: Literal["", "alone", "beside"] = "",
     ) -> Pattern:
         """The node."""
         tags = tuple(

@@ -53,8 +53,12 @@ class PatternPlanner:
         self._has_variables: set[int] = set()
         self.reads: list[str] = []
 
-    def plan(self, source: q.PatternSource) -> Pattern:
+    def plan(self, source: q.PatternSource, *, flat: bool = False) -> Pattern:
         """The node that gives the matches.
+
+        Args:
+            source: The pattern.
+            flat: Whether events have columns of their properties beside records.
 
         Raises:
             PlacedError: A name is unknown, types do not fit, or gpu_ops does not have what it asks for.
@@ -66,7 +70,9 @@ class PatternPlanner:
             flags[each.name.lower()] = True
         whole = self._part(source.pattern, {})
         discards, suppresses = flags.values()
-        return self._streams.pattern(whole, self._ledger.ticks, discards=discards, suppresses=suppresses)
+        return self._streams.pattern(
+            whole, self._ledger.ticks, discards=discards, suppresses=suppresses, flat="beside" if flat else ""
+        )
 
     def _part(self, term: p.PatternTerm, tags: dict[str, SetTag]) -> tree.PatternPart:
         """A part; the tags that it sets are added to those that are set."""

@@ -536,10 +536,11 @@ class _QueryPlanner:
             if self._context.context is not None:
                 raise unsupported(source, "patterns in contexts")
             planner = PatternPlanner(ledger, self._subqueries, self._variables)
-            matches = planner.plan(source)
+            matches = planner.plan(source, flat=not self._query.joins)
             self._reads += planner.reads
-            events = pa.schema([field for field in matches.schema if field.name not in {CLOCK, PLACE}])
-            return WindowedStream(term.alias, "pattern", events, windowed=bool(term.views)), matches
+            flat = {name: name for tag in matches.tags for name, _ in matches.columns_of(tag)}
+            events = pa.schema([each for each in matches.schema if each.name not in {CLOCK, PLACE, *flat}])
+            return WindowedStream(term.alias, "pattern", events, flat, windowed=bool(term.views)), matches
         schema = known_type(source, ledger)
         self._reads.append(source.type_name)
         named = bool(term.views) and term.views[0].name == NAMED

@@ -151,12 +151,11 @@ class PatternOperator(OnTicks, nodes=(Pattern,)):
         self._matches += len(at)
         columns, node, parts, nested = self._device.columns, self._node, [], dict[str, pa.Array]()
         for tag, rows in zip(node.tags, self._machine.members(matches), strict=True):
-            if node.is_flat(tag):
+            if not tag.repeated:
                 parts += self._properties(tag.stream, node.columns_of(tag), rows)
-            elif tag.repeated and tag.name not in node.drops:
-                nested[tag.name] = self._lists(tag.stream, tag.properties, *rows)
-            elif tag.name not in node.drops:
-                nested[tag.name] = self._records(tag.stream, tag.properties, rows)
+            if node.has_record(tag):
+                made = self._lists(tag.stream, tag.properties, *rows) if tag.repeated else None
+                nested[tag.name] = self._records(tag.stream, tag.properties, rows) if made is None else made
         if nested:
             parts.append(columns.from_arrow(pa.table(nested, schema=pa.schema([node.schema.field(n) for n in nested]))))
         clock, place = columns.array(clocks[turns[at, 2]]), columns.array(places.of(turns[at]))

@@ -73,6 +73,7 @@ class BoundStream:
         type_name: The name of its event type, which they call it then.
         schema: Its properties.
         columns: The columns of the plan that hold them, by the names of the properties; the same names by default.
+            Where a property is a record, those of its fields by their names, ``a.id``, if there are such columns.
         there: A column that is null where a row has no event of the stream, as in outer joins; none if each has one.
     """
 
@@ -90,6 +91,13 @@ class BoundStream:
     def bound(self, name: str) -> Bound:
         """One of its properties."""
         return Bound(nw.col(self.columns.get(name, name)), self.schema.field(name).type, name)
+
+    def part(self, of: str, name: str) -> Bound | None:
+        """A field of a property that is a record, if it has a column of its own."""
+        column = self.columns.get(f"{of}.{name}")
+        if column is None or of not in self.schema.names:
+            return None
+        return Bound(nw.col(column), self.schema.field(of).type.field(name).type)
 
 
 class StreamScope:
@@ -118,7 +126,8 @@ class StreamScope:
         for stream in self.streams:
             if stream.name == node.of.name and (node.name in stream.schema.names or not self._holds(node.of.name)):
                 return _property(stream, node, node.name)
-        return None
+        found = [stream.part(node.of.name, node.name) for stream in self.streams]
+        return found[0] if len(found) == 1 else None
 
     def aggregate(self, call: FunctionCall) -> Bound:
         """There is none."""
