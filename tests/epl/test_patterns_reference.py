@@ -103,6 +103,29 @@ def test_open_starts_find_what_the_machine_and_the_reference_find(
         assert delivered(text, script, (), cuts, device, None) == wanted, text
 
 
+def _filters(text: str, script: list[tuple[str, Any]]) -> list[int]:
+    """How many filters are active behind each step."""
+    runtime = epl.Runtime({name: {"k": "string", "v": "int"} for name in TYPES}, start=0)
+    runtime.deploy(f"select * from pattern [{text}]")
+    counts = [runtime.active_filters()]
+    for name, step in script:
+        runtime.send(name, [step]) if name else runtime.advance(step)
+        counts.append(runtime.active_filters())
+    return counts
+
+
+@by_default(15)
+@given(chains(), scripts())
+def test_open_starts_have_as_many_filters_as_the_machine(
+    pattern: tuple[str, Part], script: list[tuple[str, Any]]
+) -> None:
+    text, _ = pattern
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pattern_matches, "chain_of", lambda *_: "it is told to")
+        wanted = _filters(text, script)
+    assert _filters(text, script) == wanted, text
+
+
 @pytest.mark.slow
 @by_default(60)
 @given(chains(), scripts(), st.lists(st.booleans(), min_size=1, max_size=5), st.sampled_from(["cpu", "array"]))

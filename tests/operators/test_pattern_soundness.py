@@ -28,6 +28,9 @@ TEXTS = {
     "keys": """select * from pattern [every-distinct(a.id, 5 sec) a=A ->
         (every b=B where timer:withinmax(5 sec, 2)) -> c=C while (c.v < 9)]""",
     "schedule": "select * from pattern [every timer:schedule(repetitions: 9, period: 1 sec) -> a=A -> b=B(v = 9)]",
+    "open starts": """select * from pattern [every a=A -> (timer:interval(2 sec)
+        and (b=B(id = a.id) where timer:within(3 sec)) and not C(id = a.id, v > a.v))]""",
+    "open starts of an event": "select * from pattern [every a=A -> b=A(id = a.id, v > a.v) where timer:within(3 sec)]",
     "rows": """select * from A match_recognize (partition by id measures X.v as x, count(Y.v) as n
         pattern (X Y* Z) interval 3 sec define Y as Y.v > prev(Y.v), Z as Z.v + sum(Y.v) > X.v)""",
     "rows of a window": """select * from A#length(4) match_recognize (measures X.v as x, Y.v as y all matches
