@@ -113,10 +113,11 @@ class Pattern(Node):
     time_rule = "CTI T leaves as the place of its turn"
 
     def needs(self, wanted: Sequence[str]) -> Sequence[tuple[str, ...]]:
+        # It gives all columns that it has, wanted or not: `lighter` leaves out some.
         read = [{CLOCK, PLACE, *self._read} for _ in self.streams]
         for tag in self.tags:
-            whole = {*tag.properties} if tag.name in wanted else set()
-            read[tag.stream] |= {name for called, name in self.columns_of(tag) if called in wanted} | whole
+            whole = {*tag.properties} if self.has_record(tag) else set()
+            read[tag.stream] |= {name for _, name in self.columns_of(tag)} | whole
         own = [
             tuple(name for name in each.schema.names if name in names or name.startswith("@"))
             for each, names in zip(self.streams, read, strict=True)
@@ -137,7 +138,7 @@ class Pattern(Node):
 
     def lighter(self, wanted: Collection[str]) -> Node:
         made = replace(self, drops=frozenset(self.schema.names) - {*wanted, CLOCK, PLACE})
-        *streams, _ = made.needs(made.schema.names)
+        *streams, _ = made.needs(())
         return replace(made, streams=tuple(map(selected, self.streams, streams)))
 
     def describe(self) -> str:
