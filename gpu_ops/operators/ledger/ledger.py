@@ -120,7 +120,7 @@ class LedgerOperator(Operator, nodes=(EventLedger,)):
         if node.moves:
             self._clock = max(self._clock, *(int(events.start[-1]) for events, _ in runs.values()))
         if gives >= 0:
-            events, _ = runs[node.gives]
+            events, _ = list(runs.values())[gives]
             own = columns.build({CLOCK: (clocks, None, TIME_TYPE), PLACE: (places, None, pa.int64())})
             return Events(places, TICK, columns.beside(events.frame, own))
         if node.gives is None and len(turns):
