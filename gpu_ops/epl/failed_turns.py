@@ -9,8 +9,8 @@ import numpy as np
 
 from gpu_ops.core.time import MAX_TIME
 from gpu_ops.core.turns import TURN
-from gpu_ops.epl.running import PlacedRows
 from gpu_ops.errors import GpuOpsError, IntegerOverflowError, SumOverflowError
+from gpu_ops.texts.feeding import PlacedRows
 
 _LIFETIME = re.compile(r"start=([^,]*)Z, end=[^,]*(?:, )?")
 _OWN = re.compile(r"(?:, |^)@row=[^,]*")

@@ -108,13 +108,13 @@ def test_at_the_same_time_windows_expire_before_the_output() -> None:
     )
 
 
-def test_windows_of_groups_are_made_later_than_the_output_condition_and_so_expire_after_it() -> None:
+def test_windows_of_groups_expire_before_the_output_as_others_do() -> None:
     _same_picture(
         "@name('s') select v from T#groupwin(k)#time(1 sec) output snapshot every 1 sec",
         """
         at 500
         T a 1
-        at 1500  | +1
+        at 1500  | ()
         at 2500  | ()
         """,
     )

@@ -35,6 +35,8 @@ class Statistics(View):
         return dict.fromkeys((*self._values(), *self._copies), "")
 
     def update(self, new: Listed, old: Listed) -> None:
+        for event in new[:1]:  # a group has its keys from the beginning
+            self._copies |= {str(each): self.place.value(each, event) for each in self._keys}
         before = self._row or self._made()
         count = len(self._points)
         for event in new:
