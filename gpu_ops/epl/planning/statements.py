@@ -133,7 +133,8 @@ def _over_kept(statement: Statement, ledger: Ledger) -> tuple[s.Body, KnownWindo
             raise failure_at(
                 asked, f"{asked} is no named window and no table.", "Create one: create window W#keepall …."
             )
-    body, table = body_of(statement.body), None
+    table: KnownWindow | None = None
+    body = body_of(statement.body)
     if isinstance(body, q.Query) and body.into_table:
         if statement.context:
             raise unsupported(statement, "tables within contexts")
