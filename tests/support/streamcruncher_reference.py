@@ -143,13 +143,16 @@ def cycles(
     state: str = "new",
     passes: Callable[[Row], bool] = lambda _: True,
 ) -> Iterator[tuple[int, dict[str, list[Row]]]]:
-    """The rows of each cycle by their state: "new", "old", "dead". One of these goes on to the next partition."""
+    """The rows of each cycle by their state: "new", "old", "dead". One of these goes on to the next partition.
+
+    A row that was expelled before its time was up makes no cycle run then.
+    """
     stages = [Stage(kind) for kind in kinds]
     coming, shown = list(events), list[Row]()
     times = {at for at, _ in events}
     while times:
         now = min(times)
-        times.discard(now)
+        times = {at for at, _ in events if at > now}
         while True:
             arrived = [row for at, row in coming if at <= now]
             coming = [(at, row) for at, row in coming if at > now]
