@@ -14,7 +14,7 @@ from gpu_ops.core.turns import ASK, CLOCK, DUE, PLACE
 from gpu_ops.plan.clock_windows import ClockBatches, ClockedWindow, ClockSpan, UntilTick
 from gpu_ops.plan.deliveries import Deliveries
 from gpu_ops.plan.expressions import column_names
-from gpu_ops.plan.nodes import Ends, Expressions, Filter, Node, Project, extended
+from gpu_ops.plan.nodes import Ends, Expressions, Filter, Node, Project
 from gpu_ops.plan.splits import Split
 
 
@@ -125,12 +125,19 @@ def _of_batches(above: Sequence[Expressions], window: Node, node: Deliveries) ->
         return None  # rows that do not pass begin the grid too
     if node.waiting is not None:
         over, below = _parted(node.waiting)
-        same: Node = replace(below, output="alive") if isinstance(below, ClockedWindow) else below
-        for each in reversed(over):
-            same = each.over(same)
-        if getattr(below, "output", "") != "gathering" or same.identity != node.rows.identity:
+        if not isinstance(below, ClockedWindow) or below.output != "gathering":
+            return None
+        if _unsaid(over, replace(below, output="alive")).identity != _unsaid(above, window).identity:
             return None
     return kind
+
+
+def _unsaid(above: Sequence[Expressions], node: Node) -> Node:
+    """A node below some expressions, whatever errors call these."""
+    for each in reversed(above):
+        own = replace(each, said={}) if isinstance(each, Filter | Project) else each
+        node = own.over(node)
+    return node
 
 
 def _walks(node: Deliveries) -> bool:
@@ -162,9 +169,7 @@ def _over_arrivals(node: Expressions, rows: Node) -> Node | None:
     own = [each for each in node.expressions if column_names(each, known) != [DUE]]
     if any({DUE, "end"} & {*column_names(each, known)} for each in own):
         return None
-    if node.keep:
-        return extended(rows, own)
-    made = Project(rows, tuple(own), keep=False, said=node.said)
-    if CLOCK not in made.schema.names:
+    made = replace(node, input=rows, expressions=tuple(own))
+    if not node.keep and CLOCK not in made.schema.names:
         made = replace(made, expressions=(*made.expressions, nw.col(CLOCK)))
     return made if PLACE in made.schema.names else None

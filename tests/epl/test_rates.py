@@ -66,3 +66,17 @@ def test_rates_are_those_of_the_interpreter(device: str, scenario: Scenario) -> 
 def test_refused_by_name(text: str, says: str) -> None:
     with pytest.raises(TextError, match=says):
         epl.Runtime(SCHEMA).deploy(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "select k, sum(v) as s from A#time(10 sec) group by k",
+        "select k, sum(v) as s from A#time(10 sec) group by k output last every 1 sec",
+        "select k, sum(v) as s from A#time(10 sec) group by k output snapshot every 1 sec",
+        "select k, count(*) as n from A#time_batch(10 sec, 0) group by k having count(*) > 0",
+    ],
+)
+def test_groups_of_windows_of_time_are_one_walk(text: str) -> None:
+    (statement,) = epl.Runtime({"A": {"k": "string", "v": "int"}}).deploy(text)
+    assert "in one walk" in statement.explain()
