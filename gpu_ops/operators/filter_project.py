@@ -106,7 +106,8 @@ def _ready(nodes: Sequence[Expressions], events: Events, device: Device) -> tupl
     """
     steps: list[Any] = []
     known = extents(events, device)
-    for node in nodes:
+    guarded = max((at for at, node in enumerate(nodes) if node.guards), default=-1)
+    for at, node in enumerate(nodes):
         expressions: Sequence[nw.Expr] = node.exact
         if node.guards:
             if steps and any(each.may_not_fit(known) for each in node.guards.values()):
@@ -114,7 +115,8 @@ def _ready(nodes: Sequence[Expressions], events: Events, device: Device) -> tupl
                 known = extents(events, device)
             expressions = checked(node.guards, expressions, events, device, known)
         steps.append(partial(node.evaluated, expressions=expressions))
-        if node.values:
+        # Ranges are asked for by guards alone.
+        if at < guarded and node.values:
             known = _behind(node, known)
     return events, steps
 

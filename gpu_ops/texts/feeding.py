@@ -7,8 +7,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Protocol
 
+import numpy as np
 import pyarrow as pa
 
+from gpu_ops.core.arrow_buffers import to_arrow
 from gpu_ops.core.time import TICK, TIME_TYPE
 from gpu_ops.core.turns import ASK, CLOCK, PLACE
 from gpu_ops.devices import Device
@@ -81,12 +83,12 @@ class PlacedRows:
         columns = []
         for name in names:
             if self.clocks is not None and name == CLOCK:
-                columns.append(pa.array(self.shown_clocks, pa.int64()).cast(TIME_TYPE))
+                columns.append(to_arrow(np.asarray(self.shown_clocks, np.int64), TIME_TYPE))
             elif self.clocks is not None and name == PLACE:
-                columns.append(pa.array(self.places, pa.int64()))
+                columns.append(to_arrow(np.asarray(self.places, np.int64), pa.int64()))
             else:
                 columns.append(self.rows[name])
-        return pa.table(columns, names=list(names))
+        return pa.Table.from_arrays(columns, names=list(names))
 
 
 @dataclass(frozen=True)
@@ -126,7 +128,11 @@ class TickRows:
     def table(self, names: Sequence[str]) -> pa.Table:
         """Some columns of the ticks."""
         _, clocks, asks = self._columns
-        return pa.table({CLOCK: pa.array(clocks, pa.int64()), ASK: asks}).cast(TICKS).select(names)
+        made = {
+            CLOCK: to_arrow(np.asarray(clocks, np.int64), TIME_TYPE),
+            ASK: to_arrow(np.asarray(asks, np.bool_), pa.bool_()),
+        }
+        return pa.Table.from_arrays([made[name] for name in names], names=list(names))
 
     def between(self, first: int, last: int) -> TickRows:
         """Some of them."""
