@@ -79,8 +79,7 @@ def _live(query: g.Stream, frames: Mapping[str, pa.Table], device: str, chance: 
         if chance.random() < 0.5:
             found.append(live.results())
         if chance.random() < 0.2:
-            live.checkpoint(folder / "checkpoint")
-            found.append(live.results())
+            live.checkpoint(folder / "checkpoint")  # with the results that nobody has taken yet
             live = g.restore(folder / "checkpoint", query, device=device)
     live.close()
     return pa.concat_tables([*found, live.results()])
