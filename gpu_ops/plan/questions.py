@@ -146,6 +146,7 @@ class Question:
                 tuple(each.aggregate.name for each in self.aggregates) if takes_values else (),
                 {"new": (NEW,), "old": (OLD,), "both": (NEW, OLD)}[self.shown],
                 _PASSES,
+                waits=bool(self.order) and (self.which, kind) != ("last", "un-aggregated"),
                 judged=self.having is not None,
             )
         if self.having is not None:
