@@ -69,6 +69,19 @@ def test_withdrawals() -> None:
     assert len([output for output in outputs if "image/png" in output.get("data", {})]) == 2, "the pictures"
 
 
+def test_shop() -> None:
+    outputs = run("shop.ipynb")
+    texts = "\n".join(output.get("text", "") + output.get("data", {}).get("text/plain", "") for output in outputs)
+    assert "['10.6.6.6'] 300" in texts, "the attack, and nobody else"
+    assert "3 and 20 of 200 pass" in texts
+    assert "9 orders of customers with priority; 88 left the window, in 9 runs" in texts
+    assert "588 cycles, 5 articles at most" in texts
+    assert "[('All OK!', 156), ('Stage 2 missing!', 29), ('Stage 3 missing!', 29)]" in texts
+    assert "21 pairs" in texts
+    assert "Did you mean 'minutes'?" in texts
+    assert len([output for output in outputs if "image/png" in output.get("data", {})]) == 3, "the pictures"
+
+
 def test_notebooks_are_kept_without_outputs() -> None:
     for path in NOTEBOOKS.glob("*.ipynb"):
         notebook = nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]

@@ -158,5 +158,7 @@ def _standing(name: str, given: Any) -> KnownTable:
     whole = rows
     for column, values in own.items():
         whole = whole.append_column(column, values)
-    node = events(whole, start=begins, name=name)._node  # noqa: SLF001  (the frame of all verbs)
+    # A frame of Polars stays one, so that an answer of such frames is one too.
+    frame = nw.from_arrow(whole, backend="polars").to_native() if native.implementation.is_polars() else whole
+    node = events(frame, start=begins, name=name)._node  # noqa: SLF001  (the frame of all verbs)
     return KnownTable(rows.schema, node, node)

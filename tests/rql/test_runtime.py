@@ -6,6 +6,7 @@ import random
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pyarrow as pa
 import pytest
 
@@ -87,6 +88,16 @@ def test_at_rest_a_query_gives_the_same() -> None:
     at = table["start"].cast(pa.timestamp("ms", "UTC")).cast(pa.int64())
     columns = [table["cycle"], at, table["item"], table["many"]]
     assert found(pa.table(columns, names=["cycle", "at", "item", "many"])) == whole(COUNTED)
+
+
+def test_frames_of_polars_give_one_beside_tables_too() -> None:
+    text = "select id from s (partition by store last 2 where k in (select k from t)) as r where r.$row_status is new"
+    events, table = pl.DataFrame({"at": [0, 1, 2], "id": [1, 2, 3], "k": [7, 8, 7]}), pl.DataFrame({"k": [7]})
+    answer = rql.query(text, s=events, time="at", tables={"t": table}).collect()
+    assert isinstance(answer, pl.DataFrame)
+    assert answer["id"].to_list() == [1, 3]
+    as_table = rql.query(text, s=events, time="at", tables={"t": {"k": [7]}}).collect()
+    assert as_table["id"].to_pylist() == [1, 3]
 
 
 def test_a_query_reads_what_another_one_gives() -> None:
