@@ -145,7 +145,7 @@ def turn_rows(
         ...     np.array([1, 0, 1], np.int32), np.array([2, 4, 6]), np.array([4, 6]), np.array([6, 8]), 2, 0
         ... )
         >>> [each.tolist() for each in made[:4]]
-        [[4, 0, 1], [1, 2, 4], [0, 1, 1, 0], [4, 6, 6, 8]]
+        [[3, 0, 1], [1, 2, 3], [0, 1, 0], [4, 6, 8]]
     """
     size, old, count = codes.size, codes.size - enter.size, 0
     first, last = np.empty(size, np.int64), np.empty(size, np.int64)

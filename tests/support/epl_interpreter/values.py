@@ -224,7 +224,7 @@ def _name(node: e.Name, scope: Scope) -> Any:
         return _declared(name, (), scope)
     if scope.outer is not None:
         return evaluate(node, scope.outer)
-    if node.dynamic:
+    if node.dynamic or name.startswith("context."):  # the event of an instance that none has started (`@now`)
         return None
     raise NotImplementedError(f"name {name}")
 
