@@ -1,6 +1,6 @@
 """All kernels, compiled before the first test: else each process that starts meanwhile compiles them for itself.
 
-``python -m tests.support.kernels`` takes half a minute of a core, and a second where the cache has them.
+``python -m tests.support.kernels`` takes two minutes of a core, and three seconds where the cache has them.
 """
 
 from __future__ import annotations
