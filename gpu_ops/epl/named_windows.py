@@ -193,12 +193,13 @@ class RunningWindow:
         if inserted is not None or (ticks is not None and self._nodes):
             self._fed(inserted, ticks, cti)
 
-    def _fed(self, inserted: PlacedRows | None, ticks: TickRows | None, cti: int, by: int = 0) -> None:
-        """Have the data windows take rows and ticks."""
+    def _fed(self, inserted: PlacedRows | None, ticks: TickRows | None, cti: int, by: int = 0, later: int = 0) -> None:
+        """Have the data windows take rows and ticks; rows are so many places later than where they enter."""
         if not self._nodes:
             assert inserted is not None  # noqa: S101  (nothing else changes it)
             table = inserted.table([*self.known.schema.names, CLOCK, ID])
-            self._rows.add(table.rename_columns([*self.known.schema.names, CLOCK, PLACE]), inserted.places, by)
+            table = table.rename_columns([*self.known.schema.names, CLOCK, PLACE])
+            self._rows.add(table, inserted.places, by)
             return
         for made, rows in self._run(inserted, ticks, cti):
             kinds, places = made[ROW].to_numpy(), made[PLACE].to_numpy()
@@ -207,7 +208,7 @@ class RunningWindow:
                 # Rows of the batch before, of which the data windows do not know any more.
                 self.orphans = False
                 rows.remove(np.ones(len(rows.table), np.bool_), places[kinds == NEW].min())
-            rows.add(_as_rows(came), places[kinds == NEW], by)
+            rows.add(_as_rows(came), places[kinds == NEW] - later, by)
             _leave(rows, made[ID].to_numpy()[kinds == OLD], places[kinds == OLD])
 
     def _run(
@@ -385,8 +386,11 @@ class RunningWindow:
         place, clock = int(places[-1]) + MOMENT, int(clocks[-1])
         if not self._nodes or self.known.alone:
             if inserted is not None:
-                self._at = max(self._at, place + MOMENT)
-                self._fed(inserted, None, self._at, number)
+                # Data windows take no row at a place that they have left behind: it comes later, and enters there.
+                later = max(self._at - int(inserted.places[0]), 0) if self._nodes else 0
+                inserted = PlacedRows(inserted.places + later, inserted.rows, inserted.shown_clocks)
+                self._at = max(self._at, place + later + MOMENT)
+                self._fed(inserted, None, self._at, number, later)
             return
         self._go_on(inserted, place, clock, number)
 

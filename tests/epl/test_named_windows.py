@@ -96,6 +96,14 @@ def test_events_of_all_keys_are_delivered_in_their_order(tmp_path: Path) -> None
     _check(("keepall", ["merges"], events, [0, 5], False), "cpu", tmp_path / "runtime")
 
 
+@pytest.mark.parametrize("view", reference.VIEWS)
+def test_two_statements_change_a_row_at_one_event(view: str, tmp_path: Path) -> None:
+    """A(a 3) at 1, U(a 5) at 2: the row that the first statement brings in is new, and old when the second is done."""
+    events = [("A", 1, {"k": "a", "v": 3}), ("U", 2, {"k": "a", "x": 5}), ("A", 3, {"k": "a", "v": 4})]
+    for cuts in ([0, 3], [0, 1, 2, 3]):
+        _check((view, ["deletes", "merges", "updates"], events, cuts, False), "cpu", tmp_path / "runtime")
+
+
 @given(_scripts())
 def test_any_script_does_what_its_words_say(tmp_path_factory: pytest.TempPathFactory, script: Any) -> None:
     """Inserts, deletes, updates, merges and moves of the clock, in any cut, with restarts between."""
