@@ -83,15 +83,7 @@ def arrivals(
          {'turn': 3, 'row': 'new', 'account': 'b', 'total': 7},
          {'turn': 5, 'row': 'new', 'account': 'a', 'total': 6}]
     """
-    if not streams or not all(isinstance(each, Stream) for each in streams):
-        raise PlanError("arrivals takes streams.", remedy="Make them first: g.arrivals(g.events(…), order=…).")
-    if order is not None and not isinstance(order, str):
-        raise PlanError(f"order is {said(order)}.", remedy='It is the name of a column: order="seq".')
-    called = {f"stream {at}" if len(streams) > 1 else "the stream": each for at, each in enumerate(streams, 1)}
-    for name, each in called.items():
-        for column in each.schema.names:
-            if column.startswith("@"):
-                raise ColumnError(f"No column of {name} begins with @.", column=column, remedy="Rename it.")
+    called = called_streams(streams, order, verb="arrivals")
     since = MIN_TIME if start is None else instant(start, name="start")
     end = None if until is None else instant(until, name="until")
     nodes = {name: each._node for name, each in called.items()}  # noqa: SLF001  (the frame of all verbs)
@@ -100,6 +92,25 @@ def arrivals(
         ArrivalStream(each, turns.ticks, start=None if start is None else since) for each in turns.arrivals.values()
     )
     return made if len(made) > 1 else made[0]
+
+
+def called_streams(streams: Sequence[Stream], order: str | None, *, verb: str) -> dict[str, Stream]:
+    """The streams of a verb by the names that errors call them.
+
+    Raises:
+        PlanError: There is none, one is no stream, or the order is no name.
+        ColumnError: A column has a name of our own.
+    """
+    if not streams or not all(isinstance(each, Stream) for each in streams):
+        raise PlanError(f"{verb} takes streams.", remedy=f"Make them first: g.{verb}(g.events(…), order=…).")
+    if order is not None and not isinstance(order, str):
+        raise PlanError(f"order is {said(order)}.", remedy='It is the name of a column: order="seq".')
+    called = {f"stream {at}" if len(streams) > 1 else "the stream": each for at, each in enumerate(streams, 1)}
+    for name, each in called.items():
+        for column in each.schema.names:
+            if column.startswith("@"):
+                raise ColumnError(f"No column of {name} begins with @.", column=column, remedy="Rename it.")
+    return called
 
 
 @of_methods

@@ -9,13 +9,14 @@ from typing import Any, get_args
 import narwhals as nw
 import pyarrow as pa
 
+from gpu_ops.api.arrivals import called_streams
 from gpu_ops.api.stream import Stream
 from gpu_ops.core.arguments import whole, word
 from gpu_ops.core.cycles import MS, Schedule
 from gpu_ops.core.own_errors import of_methods, own_errors
 from gpu_ops.core.time import MIN_TIME, Duration, Instant, instant, positive_ticks
 from gpu_ops.core.turns import CLOCK
-from gpu_ops.errors import ColumnError, PlanError
+from gpu_ops.errors import PlanError
 from gpu_ops.errors import shown as said
 from gpu_ops.plan.arguments import Names, names
 from gpu_ops.plan.arrivals import on_turns
@@ -75,15 +76,8 @@ def cycles(
         [('00:00:00', 'a', 1, 1), ('00:00:01', 'b', 1, 1), ('00:00:02', 'a', 2, 2), ('00:00:05', 'a', 1, 2),
          ('00:00:06', 'b', 0, 1), ('00:00:07', 'a', 0, 2), ('00:00:08', 'a', 1, 3), ('00:00:13', 'a', 0, 3)]
     """  # noqa: E501
-    if not streams or not all(isinstance(each, Stream) for each in streams):
-        raise PlanError("cycles takes streams.", remedy="Make them first: g.cycles(g.events(…), order=…).")
-    if order is not None and not isinstance(order, str):
-        raise PlanError(f"order is {said(order)}.", remedy='It is the name of a column: order="seq".')
-    called = {f"stream {at}" if len(streams) > 1 else "the stream": each for at, each in enumerate(streams, 1)}
-    for name, each in called.items():
-        for column in each.schema.names:
-            if column.startswith("@"):
-                raise ColumnError(f"No column of {name} begins with @.", column=column, remedy="Rename it.")
+    called = called_streams(streams, order, verb="cycles")
+    for each in called.values():
         if each._node.on_spark:  # noqa: SLF001  (the frame of all verbs)
             raise PlanError("Queries in cycles do not run on Spark yet.", remedy="Give Arrow, pandas or Polars frames.")
     since = 0 if start is None else instant(start, name="start")

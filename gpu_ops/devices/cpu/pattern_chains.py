@@ -21,11 +21,10 @@ from gpu_ops.devices.cpu.compiling import (
     Floats,
     Ints,
     called,
-    inlined,
     kernel,
     output,
 )
-from gpu_ops.devices.cpu.patterns import OWN, Table
+from gpu_ops.devices.cpu.patterns import OWN, Table, chain_of
 from gpu_ops.devices.cpu.row_programs import OVERFLOW, VALUE, evaluate
 
 # Columns of starts. ROW: of the first event; FOUND: that of the event that came, or one of those below; STATE: below.
@@ -91,13 +90,6 @@ def merged_turns(ticks: Ints, places: Ints, begins: Ints, bases: Ints) -> Table:
     return turns
 
 
-@inlined
-def _chain(atom: int, key: int, chains: int) -> int:
-    mixed = np.uint64(key) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(atom) * np.uint64(0xC2B2AE3D27D4EB4F)
-    mixed ^= mixed >> np.uint64(29)
-    return np.int64(mixed & np.uint64(chains - 1))  # type: ignore[return-value]
-
-
 @called
 def _unlink(awaited: Table, heads: Ints, tails: Ints, node: int, atom: int) -> None:
     """Have a start wait for an event no longer."""
@@ -108,7 +100,7 @@ def _unlink(awaited: Table, heads: Ints, tails: Ints, node: int, atom: int) -> N
     if before >= 0 and following >= 0:
         awaited[before, NEXT], awaited[following, BEFORE] = following, before
         return
-    chain = _chain(atom, awaited[node, KEY], len(heads))
+    chain = chain_of(atom, awaited[node, KEY], len(heads))
     if before >= 0:
         awaited[before, NEXT] = following
     else:
@@ -144,7 +136,7 @@ def _link(
             if not there[at]:
                 continue
             key = values[at]
-        chain = _chain(atom, key, len(heads))
+        chain = chain_of(atom, key, len(heads))
         last = tails[chain]
         awaited[node, KEY], awaited[node, NEXT], awaited[node, BEFORE], awaited[node, LINKED] = key, -1, last, 1
         if last >= 0:
@@ -277,7 +269,7 @@ def chained(  # noqa: C901, PLR0912, PLR0915  (what ticks do, what events do, an
                     continue
                 key = values[place]
             program, op, left, right = atoms[atom, PROGRAM], atoms[atom, OP], atoms[atom, LEFT], atoms[atom, RIGHT]
-            node = heads[_chain(atom, key, len(heads))]
+            node = heads[chain_of(atom, key, len(heads))]
             while node >= 0:
                 following = awaited[node, NEXT]
                 if awaited[node, KEY] == key:

@@ -127,7 +127,8 @@ def _value(program: int, match: int, row: int, entries: Table, programs: tuple[A
 
 
 @called
-def _chain_of(atom: int, key: int, chains: int) -> int:
+def chain_of(atom: int, key: int, chains: int) -> int:
+    """The chain of what waits for an event of an atom with a key."""
     mixed = np.uint64(key) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(atom) * np.uint64(0xC2B2AE3D27D4EB4F)
     mixed ^= mixed >> np.uint64(29)
     return np.int64(mixed & np.uint64(chains - 1))  # type: ignore[return-value]
@@ -168,7 +169,7 @@ def _start(state: State, node: int, parent: int, match: int, keys: int) -> None:
 @called
 def _enchain(instances: Table, nodes: Table, heads: Ints, tails: Ints, who: int) -> None:
     """Put an atom's instance behind the others of its chain."""
-    chain = _chain_of(nodes[instances[who, NODE], ARGUMENT], instances[who, P], len(heads))
+    chain = chain_of(nodes[instances[who, NODE], ARGUMENT], instances[who, P], len(heads))
     last = tails[chain]
     instances[who, Q], instances[who, R], instances[who, S] = -1, last, 1
     if last >= 0:
@@ -193,7 +194,7 @@ def _release(instances: Table, numbers: Ints, nodes: Table, heads: Ints, tails: 
     if nodes[instances[who, NODE], KIND] == ATOM:
         numbers[ATOMS_ACTIVE] -= 1
         if instances[who, S] == 1:
-            chain = _chain_of(nodes[instances[who, NODE], ARGUMENT], instances[who, P], len(heads))
+            chain = chain_of(nodes[instances[who, NODE], ARGUMENT], instances[who, P], len(heads))
             following, before = instances[who, Q], instances[who, R]
             if before >= 0:
                 instances[before, Q] = following
@@ -512,7 +513,7 @@ def run(  # noqa: C901, PLR0912, PLR0915  (a case for each phase and operation; 
                             if not there[begins[cell] + row]:
                                 continue
                             key = values[begins[cell] + row]
-                        who = heads[_chain_of(atom, key, len(heads))]
+                        who = heads[chain_of(atom, key, len(heads))]
                         while who >= 0:
                             following = instances[who, Q]
                             found = instances[who, P] == key and nodes[instances[who, NODE], ARGUMENT] == atom
