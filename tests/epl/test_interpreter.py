@@ -27,19 +27,17 @@ def test_recorded_cases(conformance: Path) -> None:
         if found is not None:
             wrong.append(f"{case['id']}: {found}")
     assert wrong == []
-    assert outcomes == {
-        "passed, core": 406,
-        "passed, extended": 57,
-        "passed, quirk": 3,
-        "unsupported: pattern": 139,
-        "unsupported: match_recognize": 41,
-        "unsupported: named window": 21,
-        "unsupported: table": 7,
-        "unsupported: name context": 2,
-        "unsupported: name context.miewl.intSize": 2,
-        "unsupported: variable of a context": 2,
-        "unsupported: name context.sse.atminute": 1,
+    unsupported = {reason for reason in outcomes if reason.startswith("unsupported")}
+    assert unsupported <= {
+        "unsupported: pattern",
+        "unsupported: match_recognize",
+        "unsupported: named window",
+        "unsupported: table",
+        "unsupported: name context",
+        "unsupported: variable of a context",
     }
+    assert outcomes["passed, core"] >= 406
+    assert sum(count for outcome, count in outcomes.items() if outcome.startswith("passed")) >= 469
 
 
 # Rules that no record shows. A picture has a step a line, and behind it what is delivered: `+` new rows, `-` old ones,
