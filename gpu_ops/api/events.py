@@ -11,7 +11,7 @@ import pyarrow as pa
 from gpu_ops.api.stream import Stream
 from gpu_ops.core.own_errors import own_errors
 from gpu_ops.errors import PlanError, shown
-from gpu_ops.microbatches.stores import Store
+from gpu_ops.ingest.raw import OpensItself
 from gpu_ops.plan.arguments import names
 from gpu_ops.plan.nodes import Node, Source
 
@@ -50,8 +50,10 @@ def events(
     Args:
         source: A pyarrow Table, RecordBatch, RecordBatchReader or Dataset, a pandas, Polars, DuckDB or cuDF frame,
             a PySpark DataFrame, anything with ``__arrow_c_stream__``, or a path: a Parquet, Arrow IPC or CSV file,
-            a folder of them, or a glob. Or a `gpu_ops.store`, as far as it goes now; its lifetimes are its own.
-        start: The column with each event's start; only a store needs none.
+            a folder of them, or a glob. Or a `gpu_ops.store`, as far as it goes now; or a running query, whose results
+            from now on are the events of the query that is started over them (StreamInsight: dynamic query
+            composition). The lifetimes of these two are their own.
+        start: The column with each event's start; only a store and a running query need none.
         end: The column with each event's end, exclusive. Without it events are points, one tick (1 µs) long.
         key: Columns to group by, as with `Stream.by`.
         unit: The unit of integer times, counted since 1970-01-01T00:00Z.
@@ -100,8 +102,9 @@ def events(
         >>> inside.snapshot().agg(n=g.count()).collect()["n"].to_pylist()
         [1, 2, 1]
     """
-    if isinstance(source, Store):
-        start, end = start or "start", end or "end"
+    if issubclass(type(source), OpensItself):  # its lifetimes are its own
+        held = source.as_source().schema.names
+        start, end = (said or (name if name in held else None) for said, name in ((start, "start"), (end, "end")))
     for argument, said in (("start", start), ("end", end), ("kind", kind), ("edge", edge), ("name", name)):
         if said is not None and not isinstance(said, str):
             raise PlanError(f"{argument} is {shown(said)}, and no name.", remedy=f'Write {argument}="{argument}".')
@@ -194,4 +197,6 @@ def restore(
         raise PlanError(f"restore takes a stream, not {shown(stream)}.", remedy="Write it as it was started.")
     node = stream._node  # noqa: SLF001
     bounds = Bounds(trust, max_bytes)
-    return restored(Path(path), node, device, on_results, shape, max_waiting, if_functions_changed, bounds)
+    made = restored(Path(path), node, device, on_results, shape, max_waiting, if_functions_changed, bounds)
+    made.attach_inputs()
+    return made

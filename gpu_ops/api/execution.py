@@ -170,6 +170,7 @@ class Answering(Verbs[Stream, Windowed, DataWindowed]):
         """Run the query live: push events and CTIs in, and take results out when they are final.
 
         The source of the stream says what events look like; what it holds is not pushed (`RunningQuery.run` does that).
+        A source that is a running query pushes what it gives from now on, and its CTIs.
 
         Args:
             device: As in `collect`.
@@ -200,7 +201,9 @@ class Answering(Verbs[Stream, Windowed, DataWindowed]):
             )
         self._check(exact)
         make_room(self._plan)
-        return RunningQuery(self._plan, device, on_results, shape, max_waiting)
+        made = RunningQuery(self._plan, device, on_results, shape, max_waiting)
+        made.attach_inputs()
+        return made
 
     def write(
         self,

@@ -22,8 +22,8 @@ from gpu_ops.ingest.raw_source import Piece, RawSource, shown_shape
 
 
 @runtime_checkable
-class Bounded(Protocol):
-    """A source with bounds of its own, such as a micro-batch store."""
+class OpensItself(Protocol):
+    """A source with bounds of its own: a micro-batch store, or a running query."""
 
     def as_source(self) -> RawSource:
         """The source in its current state."""
@@ -60,14 +60,15 @@ def open_raw(
         )
     if root == "narwhals":
         return open_raw(source.to_native(), times, format, csv, bounds)
-    if issubclass(type(source), Bounded):  # its type: a pandas frame has an attribute for each column
+    if issubclass(type(source), OpensItself):  # its type: a pandas frame has an attribute for each column
+        own: OpensItself = source
+        itself = own.as_source()
         if bounds != Bounds():
             raise PlanError(
-                "A store is opened with bounds of its own.",
-                remedy="Say gpu_ops.store(…, trust=…, max_bytes=…) instead.",
+                f"The source is read within bounds of its own ({itself.shape}).",
+                remedy="Say trust= and max_bytes= where it is opened: gpu_ops.store(…, trust=…, max_bytes=…).",
             )
-        own: Bounded = source
-        return own.as_source()
+        return itself
     if root in _LIBRARIES and (root, kind) != ("pyarrow", "RecordBatchReader"):
         opened = _LIBRARIES[root](source)
         if opened is not None:

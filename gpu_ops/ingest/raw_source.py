@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 
@@ -20,6 +20,13 @@ class Piece(NamedTuple):
     file_row: int = 0
 
 
+class Feeding(Protocol):
+    """What gives events as it runs: a running query."""
+
+    def attach(self, query: Any, into: str) -> None:
+        """Push what comes from now on into an input of another running query."""
+
+
 @dataclass(frozen=True)
 class RawSource:
     """An opened source: only its schema was read.
@@ -33,6 +40,7 @@ class RawSource:
         replayable: Whether it can be read twice.
         text_times: Whether times may be text.
         outside: Whether its bytes come from outside and are not validated yet.
+        fed_by: What gives its rows to running queries, if it has none of its own.
     """
 
     schema: pa.Schema
@@ -43,6 +51,7 @@ class RawSource:
     replayable: bool = True
     text_times: bool = False
     outside: bool = False
+    fed_by: Feeding | None = None
 
 
 def shown_shape(kind: str, rows: int | None, columns: int) -> str:

@@ -49,6 +49,7 @@ class EventSource:
         says_ctis: Whether CTIs are possible.
         rows: The number of rows, if it is known without reading them.
         replayable: Whether the source can be read more than once.
+        fed_by: What gives its rows to running queries, if it has none of its own.
 
     Examples:
         >>> from gpu_ops.ingest import open_source
@@ -94,6 +95,7 @@ class EventSource:
         self.says_ctis = self._kinds.kind is not None
         self.rows = raw.rows
         self.replayable = raw.replayable
+        self.fed_by = raw.fed_by
 
     @property
     def fingerprint(self) -> str:

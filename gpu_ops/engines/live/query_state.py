@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from gpu_ops.core.arguments import callback, whole
 from gpu_ops.core.own_errors import theirs
+from gpu_ops.engines.live.attached import Attached
 from gpu_ops.engines.live.calls import Calls
 from gpu_ops.engines.live.fingerprints import functions_held
 from gpu_ops.engines.live.inputs import Input, inputs
@@ -50,6 +51,7 @@ class QueryState:
         # Whether every event is final by itself.
         self._passes = all(each.stateless or each.comes_in for each in node.walk())
         self._calls = Calls()
+        self._attached: list[Attached] = []
         self._begin()
         self.positions: dict[str, int] = {}
         self.following = Following()
@@ -170,13 +172,15 @@ class QueryState:
         self._settle()
         if results is not None:
             self._ready.append(results)
+        for other in self._attached:
+            other.give(results, self._given, self._cti)
 
     @property
     def _offers(self) -> bool:
-        return self._on_results is not None and bool(self._ready)
+        return (self._on_results is not None and bool(self._ready)) or bool(self._attached and self._closed)
 
     def _offer(self) -> None:
-        """Pass results to `on_results`. If it raises, the step that made them still stands."""
+        """Pass results to `on_results` and attached queries. If that raises, the step that made them still stands."""
         while self._on_results is not None and self._ready:
             try:
                 self._calls.offers, self._calls.touches = True, False
@@ -184,6 +188,18 @@ class QueryState:
             finally:
                 self._calls.offers = False
             del self._ready[0]
+        self._hand_on()
+
+    def _hand_on(self) -> None:
+        """Pass results to attached queries; those that are over are attached no more."""
+        for other in list(self._attached):
+            try:
+                self._calls.offers, self._calls.touches = True, False
+                other.hand_on(ends=self._closed)
+            finally:
+                self._calls.offers = False
+                if other.is_over:
+                    self._attached.remove(other)
 
     @property
     def _waiting(self) -> int:
@@ -195,6 +211,11 @@ class QueryState:
     def rows_in(self) -> int:
         """How many rows were pushed."""
         return sum(each.counts.rows for each in self._own)
+
+    @property
+    def failed(self) -> bool:
+        """Whether a call of it has failed."""
+        return self._calls.what is not None
 
     @property
     def is_ready(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +17,8 @@ from gpu_ops.core.bounds import TRUSTLESS, Bounds
 from gpu_ops.core.other_names import OtherNames
 from gpu_ops.core.own_errors import own_errors
 from gpu_ops.core.polars_frames import empty_table
-from gpu_ops.core.time import Duration, Instant, instant
+from gpu_ops.core.time import Duration, Instant, instant, utc
+from gpu_ops.engines.live.attached import Attachable, Attached
 from gpu_ops.engines.live.calls import changes, looks, reads
 from gpu_ops.engines.live.checkpoints import read_checkpoint, write_checkpoint
 from gpu_ops.engines.live.facts import check_facts, of_query
@@ -33,6 +34,7 @@ from gpu_ops.engines.local.shapes import Shape
 from gpu_ops.engines.progress import Progress, known_rows
 from gpu_ops.errors import PlanError, shown
 from gpu_ops.ingest.counts import Counts
+from gpu_ops.ingest.raw_source import Piece, RawSource, shown_shape
 from gpu_ops.ingest.rules import IngestReport
 from gpu_ops.microbatches.stores import Store
 from gpu_ops.plan.nodes import Node, merged
@@ -173,6 +175,56 @@ class RunningQuery(QueryState, OtherNames):
         self._check_open()
         self._ingest(self._own[0], self._own[0].ingress.close, close=True)
         self._offer()
+
+    # Queries behind this one
+
+    def as_source(self) -> RawSource:
+        """What it gives from now on, as the source of another running query: ``g.events(live)``.
+
+        Raises:
+            PlanError: It gives edges.
+        """
+        if self._shape not in ("interval", "point"):
+            raise PlanError(
+                f"The running query gives its results as {self._shape} events.",
+                remedy='Queries behind it take whole events: start it with shape="interval".',
+            )
+
+        def read(columns: Sequence[str], rows: int) -> Iterator[Piece]:
+            raise PlanError(
+                "A running query gives its results as it runs: there is nothing to read.",
+                remedy="Start the query that reads it: .start(); or collect the stream that it was started from.",
+            )
+
+        shape = shown_shape("results of a running query", None, len(self._given_schema))
+        return RawSource(self._given_schema, read, "pyarrow", shape, replayable=False, fed_by=self)
+
+    @changes
+    def attach(self, query: Attachable, into: str) -> None:
+        """Push the results of later calls, with their CTIs, into another running query. `Stream.start` calls this.
+
+        Args:
+            query: The other query. When this one is closed, its input ends. One that is closed or has failed is
+                attached no more.
+            into: The name of its input.
+
+        Raises:
+            PlanError: This query is closed, or another call of it is running.
+            QueryFailedError: An earlier call has failed.
+        """
+        self._begin_call()
+        query.advance(utc(self._cti), input=into)
+        self._attached.append(Attached(query, into, self._given))
+
+    def attach_inputs(self) -> None:
+        """Attach it to the running queries that its inputs are the results of."""
+        for each in self._inputs:
+            if each.source.fed_by is not None:
+                each.source.fed_by.attach(self, each.name)
+
+    @property
+    def _is_fed(self) -> bool:
+        return any(each.source.fed_by is not None for each in self._inputs)
 
     # Out
 
@@ -323,6 +375,11 @@ class RunningQuery(QueryState, OtherNames):
             PlanError: An argument makes no sense, `stop_on` is used outside the main thread, or the query already
                 follows a store.
         """
+        if self._is_fed:
+            raise PlanError(
+                "The query takes in the results of a running query, and follows no store.",
+                remedy="Have the first of the queries follow it.",
+            )
         path = None if checkpoint is None else Path(checkpoint)
         calls, mine = self._calls, False
 
@@ -406,7 +463,13 @@ class RunningQuery(QueryState, OtherNames):
 
         Raises:
             SourceError: The file system refuses.
+            PlanError: A query that is attached to this one has not taken in all results: its error was raised.
         """
+        if any(each.waiting for each in self._attached):
+            raise PlanError(
+                "A query that is attached to this one has not taken in its last results.",
+                remedy="Mend what it refused them for, or close it.",
+            )
         tables = {f"state/{name}": table for name, table in self.state().items()}
         if self._ready:
             tables["results"] = pa.concat_tables(self._ready)
