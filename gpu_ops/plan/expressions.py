@@ -21,6 +21,7 @@ from gpu_ops.core.polars_frames import plain_type, to_frame
 from gpu_ops.core.time import LIFETIME, TIME_TYPE
 from gpu_ops.core.turns import GROUPING, INSTANCE, ORDER, ROW
 from gpu_ops.errors import ColumnError, PlanError, unknown_column
+from gpu_ops.plan.forms import once_for_each_form
 from gpu_ops.plan.integers import NAMES, Guard, by_type
 from gpu_ops.plan.terms import Rule, Term, as_it_is, remade, terms
 
@@ -170,7 +171,12 @@ def exact_divisions(expressions: Sequence[nw.Expr], schema: pa.Schema) -> tuple[
         >>> nw.from_native(rows).select(exact)["v"].to_list() == [5 / 3, 6 / 3]
         True
     """
-    return tuple(_exact(rewritten(expression, schema, whole_form), schema) for expression in expressions)
+    return tuple(_exact_form(expression, schema) for expression in expressions)
+
+
+@once_for_each_form
+def _exact_form(expression: nw.Expr, schema: pa.Schema) -> nw.Expr:
+    return _exact(rewritten(expression, schema, whole_form), schema)
 
 
 _INTERNAL = frozenset({ROW, ORDER, GROUPING, INSTANCE})
@@ -274,20 +280,30 @@ def guards(
         said: The names that errors show for columns that the user has not named.
     """
     found = {}
-    frame: Any = None
     for at, (expression, evaluated) in enumerate(zip(expressions, exact, strict=True)):
-        if not NAMES.isdisjoint(function_names(evaluated)):
-            frame = nw.from_native(_probe(schema)) if frame is None else frame
-            made = Guard(expression, schema, terms(evaluated, frame), said or {})
-            if made.may_not_fit(by_type):
-                found[at] = made
+        guarded = _guarded(evaluated, schema)
+        if guarded is not None:
+            found[at] = Guard(expression, schema, guarded, said or {})
     return found
+
+
+@once_for_each_form
+def _guarded(evaluated: nw.Expr, schema: pa.Schema) -> dict[str, Term] | None:
+    """The terms of an expression in which a whole number may not fit its type; None of others."""
+    if NAMES.isdisjoint(function_names(evaluated)):
+        return None
+    made = terms(evaluated, nw.from_native(_probe(schema)))
+    return made if Guard(evaluated, schema, made).may_not_fit(by_type) else None
 
 
 def values(expressions: Sequence[nw.Expr], schema: pa.Schema) -> dict[str, Term]:
     """The terms of expressions, by the names of their columns."""
-    frame = nw.from_native(_probe(schema))
-    return {name: term for each in expressions for name, term in terms(each, frame, as_it_is).items()}
+    return {name: term for each in expressions for name, term in _terms_as_they_are(each, schema).items()}
+
+
+@once_for_each_form
+def _terms_as_they_are(expression: nw.Expr, schema: pa.Schema) -> dict[str, Term]:
+    return terms(expression, nw.from_native(_probe(schema)), as_it_is)
 
 
 _READS = frozenset({"COL", "NTH", "EXCLUDE", "ALL", "SELECTOR", "SERIES"})
@@ -338,9 +354,10 @@ def output_schema(schema: pa.Schema, expressions: Sequence[nw.Expr], *, where: s
         PlanError: A column is unknown, a name is the lifetime's, types do not fit, or it reads other rows.
     """
     copied = _copied(schema, expressions, only_columns=only_columns)
-    return _evaluated_schema(schema, expressions, where, only_columns=only_columns) if copied is None else copied
+    return _evaluated_schema(schema, tuple(expressions), where, only_columns=only_columns) if copied is None else copied
 
 
+@once_for_each_form
 def _evaluated_schema(
     schema: pa.Schema, expressions: Sequence[nw.Expr], where: str, *, only_columns: bool
 ) -> pa.Schema:
