@@ -22,7 +22,7 @@ class _UnknownFormError(Exception):
     """An expression holds an object that nothing is known of."""
 
 
-class _Given:
+class _WrittenAlike:
     """Arguments, equal if they are written alike."""
 
     __slots__ = ("_hash", "arguments", "form", "named")
@@ -34,7 +34,7 @@ class _Given:
         return self._hash
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Given) and self.form == other.form
+        return isinstance(other, _WrittenAlike) and self.form == other.form
 
 
 def once_for_each_form(found: Callable[..., T]) -> Callable[..., T]:
@@ -58,7 +58,7 @@ def once_for_each_form(found: Callable[..., T]) -> Callable[..., T]:
             form = tuple(_form(each) for each in (*arguments, *named.values()))
         except _UnknownFormError:
             return found(*arguments, **named)
-        return kept(_Given(form, arguments, named))
+        return kept(_WrittenAlike(form, arguments, named))
 
     return known
 
