@@ -84,10 +84,9 @@ def _total(variable: str) -> Holding:
 
 NAMES = ["A", "B", "C"]
 VARIABLES = st.sampled_from(NAMES).map(OneRow)
+ALONE = st.one_of(st.none(), st.lists(st.integers(-2, 3), min_size=1, max_size=5).map(_is), st.just(_falls()))
 HOLDINGS = st.one_of(
-    st.none(),
-    st.lists(st.integers(-2, 3), min_size=1, max_size=5).map(_is),
-    st.just(_falls()),
+    ALONE,
     st.builds(_above, st.sampled_from(NAMES), st.sampled_from(["last", "nth"])),
     st.sampled_from(NAMES).map(_total),
 )
@@ -238,6 +237,28 @@ def test_matches_are_those_that_a_literal_search_finds(
     cut = in_any_cut(plan, script, device, random.Random(seed))
     order = sorted(whole, key=lambda row: (row["start"], row[PLACE]))
     assert sorted(cut, key=lambda row: (row["start"], row[PLACE])) == order
+
+
+@pytest.mark.parametrize("device", ["cpu", "array"])
+@given(PATTERNS, st.tuples(ALONE, ALONE, ALONE), st.lists(ROWS, max_size=30), st.booleans(), st.integers(0, 1 << 30))
+@by_default(100)
+def test_rows_of_many_partitions_are_matched_as_they_come_where_a_match_ends_all_other_ways(
+    device: str,
+    pattern: RowPattern,
+    holdings: tuple[Holding | None, ...],
+    script: Script,
+    keyed: bool,  # noqa: FBT001
+    seed: int,
+) -> None:
+    # a   A B . B C . . A …      the ways of both partitions are open side by side, and a match of one ends
+    # null  . A . . B C .        no way of the other
+    query, names = Drawn(pattern, holdings, {}, ("k",) if keyed else ()), variables_of(pattern)
+    expected = Counter(_measured(match, names) for match in query.expected(script))
+    whole = in_one_step(query.plan, script, device)
+    assert Counter(_shown(whole, names)) == expected
+    assert [row["start"] for row in whole] == sorted(row["start"] for row in whole)
+    cut = in_any_cut(query.plan, script, device, random.Random(seed))
+    assert sorted(cut, key=lambda row: (row["start"], row[PLACE])) == whole
 
 
 def test_too_many_ways_are_refused_by_their_bound() -> None:

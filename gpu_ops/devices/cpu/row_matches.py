@@ -13,41 +13,21 @@ from typing import Any, NamedTuple
 import numba
 import numpy as np
 
-from gpu_ops.devices.cpu.compiling import INT, INTS, Bools, Ints, inlined, kernel
+from gpu_ops.devices.cpu.compiling import INT, INTS, Array, Bools, Ints, inlined, kernel
 from gpu_ops.devices.cpu.row_programs import OVERFLOW, VALUE, evaluate
+from gpu_ops.devices.cpu.row_streams import PlaceMachine
 
 _AT, _BEGIN, _STEP, _LEAVE, _END, _OVER, _COUNTS = 0, 1, 2, 3, 4, 5, 6
 _UNKNOWN = 1 << 62
 _FEW_STEPS = 1 << 12
 _TABLE = numba.types.Array(numba.types.int64, 2, "C")
 _LIST = numba.types.Array(numba.types.int64, 1, "C")
+_BYTES = numba.types.Array(numba.types.int8, 1, "C")
 _FLAGS = numba.types.Array(numba.types.boolean, 1, "C")
 _DONE, _FULL_WAYS, _FULL_ENDS, _FULL_STEPS, _FULL_FOUND, _FULL_LABELS, _OVERFLOWS = range(7)
 
 LAST, NTH, SUM, SUM_FLOAT, COUNT = range(5)
 """What a note of a way is: its last row of a variable, its n-th one, the sum of a cell over them, or their number."""
-
-
-class PlaceMachine(NamedTuple):
-    """A pattern as `gpu_ops.plan.row_patterns.RowMachine` has it, in int64 arrays.
-
-    Attributes:
-        variable: The variable of each place.
-        first: The places of first rows.
-        bounds: Where the places that may follow each begin, one more than there are places.
-        following: These places.
-        last: 1 for a place where a match may end.
-        counted: The number of each place's count; -1 for none.
-        sign: For each count 1 or -1.
-    """
-
-    variable: Ints
-    first: Ints
-    bounds: Ints
-    following: Ints
-    last: Ints
-    counted: Ints
-    sign: Ints
 
 
 class Programs(NamedTuple):
@@ -89,7 +69,9 @@ class FoundMatches(NamedTuple):
         begin: int64: the first row of each.
         end: int64: its last row.
         at: int64: the place at which it is delivered.
-        labels: int64: the variable of each row of each match.
+        upto: int64: where the labels of each match end.
+        labels: int8: the variable of each row of each match.
+        rows: int64: these rows.
         opened: int64: for each partition the first row of its oldest open way; where it ends if it has none.
         failed: The row at which there were too many ways, or at which a number did not fit; -1 for none.
         overflow: The program whose number did not fit; -1 for none.
@@ -98,7 +80,9 @@ class FoundMatches(NamedTuple):
     begin: Ints
     end: Ints
     at: Ints
-    labels: Ints
+    upto: Ints
+    labels: Array
+    rows: Ints
     opened: Ints
     failed: int = -1
     overflow: int = -1
@@ -125,10 +109,10 @@ def row_matches(
         >>> pattern = [np.array(each) for each in ([0, 1], [0], [0, 1, 2], [1, 1], [0, 1], [-1, 0], [1])]  # A B+
         >>> masks = np.array([1, 2, 2, 1])
         >>> found = row_matches(
-        ...     some, np.arange(4), masks, none, none, PlaceMachine(*pattern), None, 0, False, 0, 2, 100
+        ...     some, np.arange(4), masks, none, none, PlaceMachine(*pattern), None, 0, False, 0, 1, 100
         ... )
-        >>> found[:4]
-        (array([0]), array([1]), array([1]), array([0, 1]))
+        >>> found.begin, found.end, found.at, found.labels.tolist()
+        (array([0]), array([1]), array([1]), [0, 1])
     """
     rows = place.size
     if programs is None:
@@ -152,34 +136,42 @@ def row_matches(
     while True:
         ways = np.empty((2 * room[_FULL_WAYS], width), np.int64)
         steps = np.empty((room[_FULL_STEPS], 3), np.int64)
-        found, labels = np.empty((room[_FULL_FOUND], 3), np.int64), np.empty(room[_FULL_LABELS], np.int64)
+        found, labels = np.empty((room[_FULL_FOUND], 3), np.int64), np.empty(room[_FULL_LABELS], np.int8)
         opened = begins[1:].copy()
-        if keep == 2:
-            # Nothing leaves, nothing is held back, and what a match ends with ends all other ways.
-            status = _first_matches(begins, place, mask, *machine, ways, steps, found, labels, opened, work)
-        else:
-            ends, ready = (np.empty((room[_FULL_ENDS], width), np.int64) for _ in range(2))
-            status = _matches(
-                begins, place, mask, leave, due, *machine, ways, ends, ready, steps, found, labels, opened, work,
-                skip, int(every), held, keep,
-                programs.of, programs.code, programs.bounds, programs.constants, programs.begins, values, there,
-                programs.notes, programs.variable, programs.kind, programs.which, stack, known, at,
-            )  # fmt: skip
+        ends, ready = (np.empty((room[_FULL_ENDS], width), np.int64) for _ in range(2))
+        status = _matches(
+            begins, place, mask, leave, due, *machine, ways, ends, ready, steps, found, labels, opened, work,
+            skip, int(every), held, keep,
+            programs.of, programs.code, programs.bounds, programs.constants, programs.begins, values, there,
+            programs.notes, programs.variable, programs.kind, programs.which, stack, known, at,
+        )  # fmt: skip
         if status == _DONE:
             break
         if status == _OVERFLOWS or (status == _FULL_WAYS and room[_FULL_WAYS] > most):
             none = np.zeros(0, np.int64)
             return FoundMatches(
-                none, none, none, none, opened, int(work[0]), int(work[2]) if status == _OVERFLOWS else -1
+                none,
+                none,
+                none,
+                none,
+                labels[:0],
+                none,
+                opened,
+                int(work[0]),
+                int(work[2]) if status == _OVERFLOWS else -1,
             )
         room[status] *= 2
     founds, labelled = work[:2]
     begin, end, place = (np.ascontiguousarray(found[:founds, at]) for at in range(3))
-    return FoundMatches(begin, end, place, labels[:labelled], opened)
+    # Rows of a match stand one behind the other.
+    size = end - begin + 1
+    upto = np.cumsum(size)
+    member = np.arange(labelled) + np.repeat(end + 1 - upto, size)
+    return FoundMatches(begin, end, place, upto, labels[:labelled], member, opened)
 
 
 @kernel(
-    *[INTS] * 12, *[_TABLE] * 5, *[_LIST] * 3, *[INT] * 4,
+    *[INTS] * 12, *[_TABLE] * 5, _BYTES, *[_LIST] * 2, *[INT] * 4,
     *[INTS] * 5, _LIST, _FLAGS, *[INTS] * 4, _LIST, _FLAGS, _LIST,
 )  # fmt: skip
 def _matches(  # noqa: C901, PLR0912, PLR0915  (one loop over the rows)
@@ -200,7 +192,7 @@ def _matches(  # noqa: C901, PLR0912, PLR0915  (one loop over the rows)
     ready: Any,
     steps: Any,
     found: Any,
-    labels: Ints,
+    labels: Array,
     opened: Ints,
     work: Ints,
     skip: int,
@@ -392,110 +384,6 @@ def _matches(  # noqa: C901, PLR0912, PLR0915  (one loop over the rows)
                 opened[group] = min(opened[group], ends[at, _BEGIN])
     work[0], work[1] = founds, labelled
     return _DONE
-
-
-@kernel(*[INTS] * 10, *[_TABLE] * 3, _LIST, _LIST, _LIST, allocates=False)
-def _first_matches(  # noqa: C901, PLR0912  (one loop over the rows)
-    begins: Ints,
-    place: Ints,
-    mask: Ints,
-    variable: Ints,
-    first: Ints,
-    bounds: Ints,
-    following: Ints,
-    last: Ints,
-    counted: Ints,
-    sign: Ints,
-    ways: Any,
-    steps: Any,
-    found: Any,
-    labels: Ints,
-    opened: Ints,
-    work: Ints,
-) -> int:
-    """The same where a match ends all other ways, so that one way for each place is enough: that of the first row."""
-    width, room = ways.shape[1], ways.shape[0] >> 1
-    founds = labelled = 0
-    for group in range(begins.size - 1):
-        base, open_ways, step = 0, 0, 0
-        for row in range(begins[group], begins[group + 1]):
-            if not open_ways:
-                step = 0
-            other, freshened, best, bits = room - base, 0, -1, mask[row]
-            if step + variable.size > steps.shape[0]:
-                return _FULL_STEPS
-            for way in range(open_ways + 1):
-                starts, line = way == open_ways, base + way
-                low = 0 if starts else bounds[ways[line, _AT]]
-                high = first.size if starts else bounds[ways[line, _AT] + 1]
-                for option in range(low, high):
-                    to = first[option] if starts else following[option]
-                    if not (bits >> variable[to]) & 1:
-                        continue
-                    # Ways are in order of their first rows: an earlier way to the place is the better one.
-                    begin, made = row if starts else ways[line, _BEGIN], other + freshened
-                    at = other
-                    while at < made and ways[at, _AT] != to:
-                        at += 1
-                    if at < made and (begin > ways[at, _BEGIN] or not _counts_more(ways, line, at, counted[to], sign)):
-                        continue
-                    for count in range(_COUNTS, width):
-                        ways[at, count] = 0 if starts else ways[line, count]
-                    if counted[to] >= 0:
-                        ways[at, _COUNTS + counted[to]] += sign[counted[to]]
-                    steps[step, 0], steps[step, 1] = to, -1 if starts else ways[line, _STEP]
-                    ways[at, _AT], ways[at, _BEGIN], ways[at, _STEP] = to, begin, step
-                    step += 1
-                    freshened += at == made
-            left = other
-            for at in range(other, other + freshened):
-                if last[ways[at, _AT]] and (best < 0 or _is_first(ways, at, best)):
-                    best = at
-            if best >= 0:
-                begin, node = ways[best, _BEGIN], ways[best, _STEP]
-                if founds == found.shape[0]:
-                    return _FULL_FOUND
-                if labelled + row - begin + 1 > labels.size:
-                    return _FULL_LABELS
-                found[founds, 0], found[founds, 1], found[founds, 2] = begin, row, place[row]
-                founds += 1
-                labelled += row - begin + 1
-                for back in range(row - begin + 1):
-                    labels[labelled - 1 - back] = variable[steps[node, 0]]
-                    node = steps[node, 1]
-            else:
-                for at in range(other, other + freshened):
-                    to = ways[at, _AT]
-                    if bounds[to] < bounds[to + 1]:
-                        if left < at:
-                            _copy(ways, at, ways, left)
-                        left += 1
-            base, open_ways = other, left - other
-        for at in range(base, base + open_ways):
-            opened[group] = min(opened[group], ways[at, _BEGIN])
-    work[0], work[1] = founds, labelled
-    return _DONE
-
-
-@inlined
-def _counts_more(ways: Any, line: int, other: int, counted: int, sign: Ints) -> bool:
-    """Whether a way that goes on to a place counts more than the way that is there; both have the same first row."""
-    for at in range(_COUNTS, ways.shape[1]):
-        mine = ways[line, at] + (sign[counted] if at == _COUNTS + counted else 0)
-        if mine != ways[other, at]:
-            return bool(mine > ways[other, at])
-    return False
-
-
-@inlined
-def _is_first(ways: Any, one: int, other: int) -> bool:
-    """Whether a match begins before another one that was found before it, or counts more."""
-    if ways[one, _BEGIN] != ways[other, _BEGIN]:
-        return bool(ways[one, _BEGIN] < ways[other, _BEGIN])
-    for at in range(_COUNTS, ways.shape[1]):
-        if ways[one, at] != ways[other, at]:
-            return bool(ways[one, at] > ways[other, at])
-    return False
 
 
 @inlined

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,6 @@ from gpu_ops.core.state_tables import Field, StateTable, Tables
 from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK, TIME_TYPE
 from gpu_ops.core.turns import ASK, CLOCK, PLACE
 from gpu_ops.devices import Device
-from gpu_ops.devices.cpu.row_matches import FoundMatches
 from gpu_ops.operators.aggregates.block import Column
 from gpu_ops.operators.deliveries.changes import between, changes_of, no_changes
 from gpu_ops.operators.deliveries.window_content import WindowContent
@@ -185,28 +184,38 @@ class RowMatchesOperator(IncrementalOperator, nodes=(RowMatches,)):
                 self._runs["kept"].replace([kept])
             return []
         rows = concat_rows(pieces, device)
-        order = self._by_partition(rows)
-        found, opened = self._found(rows, order)
+        found, opened = self._streamed(rows) if self._matching.streams else self._found(rows)
         rest += [rows.take(opened, device)] if len(opened) else []
         self._runs["kept"].replace([])
         if rest:
             self._runs["kept"].add(concat_rows(rest, device))
-        return self._given(rows, order, found)
+        return self._given(rows, found)
 
-    def _by_partition(self, rows: AxisRows) -> Any:
-        """int64 order of rows by partition, then place; those of one place as they stand."""
-        kernels, code, groups = self._device.kernels, rows.code, len(self._groups)
-        if kernels.is_ordered(code, rows.low):
-            return np.arange(len(rows), like=rows.low)
+    def _partitions(self, rows: AxisRows) -> tuple[Any, int]:
+        """(the number of each row's partition, how many there are)."""
+        code, groups = rows.code, len(self._groups)
         if groups > MANY * len(rows) + FEW:
             # A table of all partitions would cost more than the rows.
             here = present(code, groups, self._device)
             code, groups = np.searchsorted(here, code).astype(np.int32), len(here)
-        return kernels.group_order(code, groups, rows.low)
+        return code, groups
 
-    def _found(self, rows: AxisRows, order: Any) -> tuple[FoundMatches, Any]:
+    def _streamed(self, rows: AxisRows) -> tuple[_Matched, Any]:
+        """As `_found`, where rows are matched as they come: those of a partition stand in their order."""
+        array, kernels = self._device.columns.array, self._device.kernels
+        code, groups = self._partitions(rows)
+        found = self._matching.streamed(code, rows.columns[_MASK].arrays[0], groups)
+        at = kernels.take(rows.low, array(found.end))
+        return _Matched(at, found.upto, found.labels, array(found.rows)), kernels.keep(array(found.opened))
+
+    def _found(self, rows: AxisRows) -> tuple[_Matched, Any]:
         """(the matches in some partitions, int64 indices of the rows of open ones)."""
         kernels, take, node = self._device.kernels, self._device.kernels.take, self._node
+        code, groups = self._partitions(rows)
+        if kernels.is_ordered(code, rows.low):
+            order = np.arange(len(rows), like=rows.low)
+        else:
+            order = kernels.group_order(code, groups, rows.low)
         code, place, mask = (take(each, order) for each in (rows.code, rows.low, rows.columns[_MASK].arrays[0]))
         begins = kernels.keep(run_starts(code))
         begins = np.concatenate([begins, np.full_like(begins, len(rows), shape=1)])
@@ -217,25 +226,26 @@ class RowMatchesOperator(IncrementalOperator, nodes=(RowMatches,)):
         found = self._matching.found(PartitionRows(frame, begins, place, mask, leave, due))
         opened = self._device.columns.array(found.opened)
         source, number = kernels.expand(begins[1:] - opened)
-        return found, take(order, take(opened, source) + number)
+        array = self._device.columns.array
+        made = _Matched(array(found.at), found.upto, found.labels, take(order, array(found.rows)))
+        return made, take(order, take(opened, source) + number)
 
-    def _given(self, rows: AxisRows, order: Any, found: FoundMatches) -> list[Events]:
+    def _given(self, rows: AxisRows, found: _Matched) -> list[Events]:
         """The matches that are delivered in this step, with their measures."""
-        columns, take = self._device.columns, self._device.kernels.take
-        begin, end, at, labels = found[:4]
-        new = at >= self._done
-        if not new.any():
+        columns, kernels = self._device.columns, self._device.kernels
+        new = found.at >= self._done
+        if not bool(new.any()):
             return []
-        if not new.all():
-            labels = labels[np.repeat(new, end - begin + 1)]
-            begin, end, at = begin[new], end[new], at[new]
-        begin, end, at, labels = (columns.array(each) for each in (begin, end, at, labels))
-        frame = self._matching.measures(rows.frame, begin, end, labels, order)
-        first = take(order, begin)
-        name = take(rows.columns[_ID].arrays[0] if self._node.windowed else rows.low, first)
-        by_place = order_in_places(at, [name], self._device)
-        number = np.empty_like(by_place)
-        number[by_place] = np.arange(self._number, self._number + len(at), like=by_place)
+        if not bool(new.all()):
+            found = found.some(new, self._device)
+        at, number = found.at, np.arange(self._number, self._number + len(found.at), like=found.at)
+        frame = self._matching.measures(rows.frame, found.upto, found.labels, found.rows)
+        if not bool((at[1:] > at[:-1]).all()):
+            first = kernels.take(found.rows, columns.array(np.concatenate([np.zeros(1, np.int64), found.upto[:-1]])))
+            name = kernels.take(rows.columns[_ID].arrays[0] if self._node.windowed else rows.low, first)
+            by_place, ordered = order_in_places(at, [name], self._device), number
+            number = np.empty_like(by_place)
+            number[by_place] = ordered
         self._number += len(at)
         own = columns.build({CLOCK: (self._clocks.at(at), None, TIME_TYPE), PLACE: (number, None, pa.int64())})
         made = own if frame is None else columns.beside(frame, own)
@@ -286,6 +296,31 @@ class RowMatchesOperator(IncrementalOperator, nodes=(RowMatches,)):
             part.restore(tables)
         if "matches" in tables:
             self._number = tables["matches"]["number"][0].as_py()
+
+
+@dataclass(frozen=True)
+class _Matched:
+    """Matches.
+
+    Attributes:
+        at: int64: the place at which each is delivered.
+        upto: int64, on the host: where its labels end.
+        labels: int8, on the host: the variable of each row of each match.
+        rows: int64: these rows.
+    """
+
+    at: Any
+    upto: Any
+    labels: Any
+    rows: Any
+
+    def some(self, chosen: Any, device: Device) -> _Matched:
+        """Some of them."""
+        which = device.columns.host(chosen)
+        sizes = np.diff(self.upto, prepend=0)
+        members = np.repeat(which, sizes)
+        rows = self.rows[device.columns.array(members)]
+        return _Matched(self.at[chosen], np.cumsum(sizes[which]), self.labels[members], rows)
 
 
 class ContentMatches(Operator):
@@ -354,7 +389,8 @@ class ContentMatches(Operator):
         begins = np.concatenate([kernels.keep(run_starts(codes)), np.full_like(name, count, shape=1)])
         never = np.full_like(name, UNKNOWN)
         rows = PartitionRows(frame, begins, np.full_like(name, place), self._matching.mask(frame), never, never)
-        begin, end, at, labels = (columns.array(each) for each in self._matching.found(rows, together=True)[:4])
+        matched = self._matching.found(rows, together=True)
+        at, begin = columns.array(matched.at), columns.array(matched.begin)
         if not len(at):
             return []
         order = stable_order([kernels.take(name, begin)], at, self._device)
@@ -362,7 +398,7 @@ class ContentMatches(Operator):
         number[order] = np.arange(len(order), like=order) + self._number
         self._number += len(order)
         own = columns.build({CLOCK: (np.full_like(at, clock), None, TIME_TYPE), PLACE: (number, None, pa.int64())})
-        found = self._matching.measures(frame, begin, end, labels)
+        found = self._matching.measures(frame, matched.upto, matched.labels, columns.array(matched.rows))
         made = own if found is None else columns.beside(found, own)
         # They are there for this ask alone: a moment later they are gone.
         return [Events(at, 2 * TICK, columns.select(made, node.schema.names))]

@@ -10,13 +10,23 @@ import pyarrow as pa
 
 from gpu_ops.devices import Device
 from gpu_ops.devices.cpu import row_matches as machines
-from gpu_ops.devices.cpu.row_matches import FoundMatches, PlaceMachine, Programs, row_matches
+from gpu_ops.devices.cpu.row_matches import FoundMatches, Programs, row_matches
+from gpu_ops.devices.cpu.row_streams import (
+    Automaton,
+    PlaceMachine,
+    StreamMatches,
+    automaton_matches,
+    stream_matches,
+    variable_rows,
+)
 from gpu_ops.errors import IntegerOverflowError, PlanError
 from gpu_ops.operators.aggregates.block import Block, load_columns
 from gpu_ops.operators.row_cells import cell_values
+from gpu_ops.plan.aggregates import Aggregate
 from gpu_ops.plan.expressions import bare_column
+from gpu_ops.plan.row_automata import RowAutomaton
 from gpu_ops.plan.row_matches import RowMatches
-from gpu_ops.plan.row_patterns import variables_of
+from gpu_ops.plan.row_patterns import RowMachine, variables_of
 from gpu_ops.plan.row_programs import tables
 
 UNKNOWN = 1 << 62
@@ -59,11 +69,9 @@ class Matching:
         self._node, self._device = node, device
         self._variables = {name: at for at, name in enumerate(variables_of(node.pattern))}
         machine = node.machine
-        follow = [0, *np.cumsum([len(each) for each in machine.following])]
-        following = [place for each in machine.following for place in each]
-        signs = [sign for sign in machine.sign if sign]
-        lists = (machine.variable, machine.first, follow, following, machine.last, machine.counted, signs)
-        self._machine = PlaceMachine(*(np.array(each, np.int64) for each in lists))
+        self._machine = machine_arrays(machine)
+        automaton = RowAutomaton.of(machine) if self.streams else None
+        self._automaton = None if automaton is None else automaton_arrays(automaton)
         self._rules = [rule for rule in node.rules if rule.program is not None]
         self._tables = tables([rule.program for rule in self._rules if rule.program is not None])
         self._notes = list(dict.fromkeys(note for rule in self._rules for note in rule.notes if note is not None))
@@ -73,18 +81,39 @@ class Matching:
         """Whether a condition reads several rows."""
         return bool(self._rules)
 
+    @property
+    def streams(self) -> bool:
+        """Whether a match ends all other ways, so that rows are matched as they come, whatever their partitions."""
+        node = self._node
+        waits = node.interval is not None or node.windowed or any(rule.program is not None for rule in node.rules)
+        return node.skip == "past last row" and not (node.every or waits)
+
     def mask(self, frame: Any) -> Any:
         """int64: for each row the variables whose conditions hold, as far as they are about it alone."""
-        columns = self._device.columns
-        found = np.zeros_like(columns.array(np.zeros(0, np.int64)), shape=columns.rows(frame))
-        for at, rule in enumerate(self._node.rules):
-            if rule.alone is None:
-                found = found | (1 << at)
-                continue
-            holds, valid = columns.values(frame, rule.alone)
-            holds = holds != 0 if valid is None else (holds != 0) & valid
-            found = found | (holds.astype(np.int64) << at)
-        return found
+        columns, rules = self._device.columns, self._node.rules
+        always = sum(1 << at for at, rule in enumerate(rules) if rule.alone is None)
+        # In as many bits as there are variables, for there are as many passes.
+        dtype = next(each for each in (np.uint8, np.uint16, np.uint32, np.uint64) if len(rules) <= 8 * each().itemsize)
+        found = np.full_like(columns.array(np.zeros(0, dtype)), always, shape=columns.rows(frame))
+        for at, rule in enumerate(rules):
+            if rule.alone is not None:
+                holds, valid = columns.values(frame, rule.alone)
+                holds = holds != 0 if valid is None else (holds != 0) & valid
+                found |= holds.astype(dtype) << dtype(at)
+        return found.astype(np.int64)
+
+    def streamed(self, codes: Any, mask: Any, partitions: int) -> StreamMatches:
+        """Matches in the rows of partitions as they come, where the node `streams`.
+
+        Args:
+            codes: int32: the partition of each row.
+            mask: As of `PartitionRows`.
+            partitions: How many partitions there are.
+        """
+        host = self._device.columns.host
+        if self._automaton is not None:
+            return automaton_matches(host(codes), host(mask), partitions, self._automaton)
+        return stream_matches(host(codes), host(mask), partitions, self._machine)
 
     def found(self, rows: PartitionRows, *, together: bool = False) -> FoundMatches:
         """Matches in partitions.
@@ -100,9 +129,6 @@ class Matching:
         node, host = self._node, self._device.columns.host
         held = 0 if node.interval is None or together else 2 if node.or_terminated else 1
         keep = 0 if node.every or held == 2 else 1
-        alone = held == 0 and not together and not node.windowed and not self._rules
-        if keep and alone and node.skip == "past last row":
-            keep = 2
         # From each row to the next: that is computed on the host, whatever the device.
         found = row_matches(
             host(rows.begins),
@@ -160,17 +186,41 @@ class Matching:
 
     # Measures
 
-    def measures(self, frame: Any, begin: Any, end: Any, labels: Any, order: Any | None = None) -> Any | None:
+    def measures(self, frame: Any, upto: Any, labels: Any, rows: Any) -> Any | None:
         """A frame with the measures of matches; None if the node has none.
 
         Args:
             frame: The rows.
-            begin: int64: the first row of each match.
-            end: int64: its last row.
-            labels: int64: the variable of each row of each match.
-            order: int64: the index of each row in the frame; None if they stand there in order.
+            upto: int64: where the labels of each match end; on the host, as are the labels.
+            labels: int8: the variable of each row of each match.
+            rows: int64: the indices of these rows in the frame.
         """
-        return _MeasuredRows(self._node, frame, begin, end, labels, order, self._device).frame
+        return _MeasuredRows(self._node, frame, upto, labels, rows, self._device).frame
+
+
+def machine_arrays(machine: RowMachine) -> PlaceMachine:
+    """A machine in arrays."""
+    follow = [0, *np.cumsum([len(each) for each in machine.following])]
+    following = [place for each in machine.following for place in each]
+    signs = [sign for sign in machine.sign if sign]
+    lists = (machine.variable, machine.first, follow, following, machine.last, machine.counted, signs)
+    return PlaceMachine(*(np.array(each, np.int64) for each in lists))
+
+
+def automaton_arrays(automaton: RowAutomaton) -> Automaton:
+    """An automaton in arrays."""
+    moves, most = [move for moves in automaton.moves for move in moves], max(automaton.most, 1)
+    ways = np.zeros((len(moves), most), np.int64)
+    for at, move in enumerate(moves):
+        ways[at, : len(move.ways)] = [_way(each) for each in move.ways]
+    after = [2 * move.after + (move.match is not None) for move in moves]
+    match = [0 if move.match is None else _way(move.match) for move in moves]
+    return Automaton(np.array(after), ways.reshape(-1), np.array(match), len(automaton.moves[0]), most)
+
+
+def _way(way: tuple[int, int]) -> int:
+    variable, before = way
+    return before << 6 | variable
 
 
 @dataclass
@@ -179,17 +229,16 @@ class _MeasuredRows:
 
     node: RowMatches
     rows: Any
-    begin: Any
-    end: Any
+    upto: Any
     labels: Any
-    order: Any | None
+    members: Any
     device: Device
 
     def __post_init__(self) -> None:
-        self._of: dict[str, _VariableRows] = {}
-        self._upto = np.cumsum(self.end - self.begin + 1)
-        # By how much the number of a row is ahead of its place among the labels.
-        self._ahead = self.end + 1 - self._upto
+        self._variables = variables_of(self.node.pattern)
+        first, last, counts = np.empty((3, len(self._variables), len(self.upto)), np.int64)
+        variable_rows(self.labels, self.upto, len(self._variables), first, last, counts)
+        self._ends, self._counts = {0: first, -1: last}, counts
 
     @property
     def frame(self) -> Any | None:
@@ -197,86 +246,73 @@ class _MeasuredRows:
         columns, node = self.device.columns, self.node
         parts = []
         for each in node.chosen:
-            label, there = self._rows_of(each.variable).nth(each.index)
-            row = label + self._ahead
+            label, there = self._nth(self._variables.index(each.variable), each.index)
             one = columns.rename(columns.select(self.rows, [each.column]), each.column, each.name)
-            one = columns.take(one, self._index(row if there is None else np.where(there, row, 0)))
+            one = columns.take(one, self._row(label))
             parts.append(one if there is None else columns.null_where(one, there))
         if node.carries:
-            parts.append(columns.take(columns.select(self.rows, list(node.carries)), self._index(self.begin)))
+            begin = np.concatenate([np.zeros_like(self.upto, shape=1), self.upto[:-1]])
+            parts.append(columns.take(columns.select(self.rows, list(node.carries)), self._row(begin)))
         parts += map(self._aggregated, dict.fromkeys(each.variable for each in node.aggregates))
         return None if not parts else parts[0] if len(parts) == 1 else columns.beside(*parts)
 
-    def _index(self, row: Any) -> Any:
-        return row if self.order is None else self.device.kernels.take(self.order, row)
+    def _row(self, label: Any) -> Any:
+        """The row of each of some labels."""
+        return self.device.kernels.take(self.members, self.device.columns.array(label))
 
-    def _rows_of(self, variable: str) -> _VariableRows:
-        if variable not in self._of:
-            number = variables_of(self.node.pattern).index(variable)
-            self._of[variable] = _VariableRows.of(self.labels == number, self._upto, self.device)
-        return self._of[variable]
+    def _nth(self, variable: int, index: int) -> tuple[Any, Any | None]:
+        """(the label of each match's n-th row of a variable, which matches have one; None for all)."""
+        counts = self._counts[variable]
+        there = counts > (index if index >= 0 else -1 - index)
+        if index in self._ends:
+            label = self._ends[index][variable]
+        else:
+            labels = np.concatenate([self._labels(variable), np.zeros(1, np.int64)])
+            label = np.where(there, labels[np.where(there, np.cumsum(counts) - counts + index, -1)], 0)
+        return label, None if there.all() else self.device.columns.array(there)
+
+    def _labels(self, variable: int) -> Any:
+        """The labels that are a variable, of all matches."""
+        return np.flatnonzero(self.labels == variable)
 
     def _aggregated(self, variable: str) -> Any:
-        columns, kernels = self.device.columns, self.device.kernels
+        columns, schema = self.device.columns, self.node.rows.schema
+        number = self._variables.index(variable)
+        counts = columns.array(self._counts[number])
         aggregates = [each.aggregate for each in self.node.aggregates if each.variable == variable]
-        found = self._rows_of(variable)
+        there = counts > 0
+        every = bool(there.all())
+        counted = [each for each in aggregates if self._counts_rows(each)]
+        made = [columns.build({each.name: (counts, None if every else there, pa.int64())}) for each in counted]
+        others = [each for each in aggregates if each not in counted]
+        if others:
+            made.append(self._over(number, others, counts, there, schema))
+        whole = made[0] if len(made) == 1 else columns.beside(*made)
+        return columns.select(whole, [each.name for each in aggregates])
+
+    def _counts_rows(self, aggregate: Aggregate) -> bool:
+        """Whether an aggregate is the number of rows: it counts them, or values of which none is null."""
+        columns = self.device.columns
+        if aggregate.kind.name != "count" or aggregate.filter is not None or aggregate.distinct:
+            return False
+        return all(columns.validity(self.rows, str(bare_column(read))) is None for read in aggregate.reads)
+
+    def _over(self, variable: int, aggregates: list[Aggregate], counts: Any, there: Any, schema: pa.Schema) -> Any:
+        """Aggregates over the rows of a variable."""
+        columns, kernels = self.device.columns, self.device.kernels
         names = [each.name for each in aggregates]
-        there = found.counts > 0
         slots = kernels.keep(there)
         if not len(slots):
             schema = pa.schema([self.node.schema.field(name) for name in names])
-            return columns.nulls(columns.from_arrow(schema.empty_table()), len(self.begin))
-        schema = self.node.rows.schema
-        match, _ = kernels.expand(found.counts)
-        index = self._index(found.labels + kernels.take(self._ahead, match))
+            return columns.nulls(columns.from_arrow(schema.empty_table()), len(counts))
+        match, _ = kernels.expand(counts)
         read = list(dict.fromkeys(str(bare_column(read)) for each in aggregates for read in each.reads))
-        content = columns.take(columns.select(self.rows, read), index) if read else None
+        rows = self._row(self._labels(variable))
+        content = columns.take(columns.select(self.rows, read), rows) if read else None
         loaded = load_columns(aggregates, schema, content, self.device)
-        block = Block(self.device, match, match + 1, len(self.begin), loaded, schema, slots)
+        block = Block(self.device, match, match + 1, len(counts), loaded, schema, slots)
         made = columns.select(block.results(aggregates), names)
-        if len(slots) == len(self.begin):
+        if len(slots) == len(counts):
             return made
         at = np.cumsum(there.astype(np.int64)) - 1
         return columns.null_where(columns.take(made, np.maximum(at, 0)), there)
-
-
-@dataclass(frozen=True)
-class _VariableRows:
-    """The rows of one variable, in order of their matches.
-
-    Attributes:
-        labels: int64: the place of each row among the labels of all rows.
-        counts: int64: how many each match has.
-        upto: int64: how many each match and those before it have.
-    """
-
-    labels: Any
-    counts: Any
-    upto: Any
-    device: Device
-
-    @classmethod
-    def of(cls, mine: Any, ends: Any, device: Device) -> _VariableRows:
-        """Those of a variable.
-
-        Args:
-            mine: bool: which rows are the variable's.
-            ends: int64: where the labels of each match end.
-            device: Where arrays live.
-        """
-        labels = device.kernels.keep(mine)
-        upto = device.kernels.take(np.cumsum(mine, dtype=np.int64), ends - 1)
-        if len(labels) == len(ends) and bool((upto == np.arange(1, len(ends) + 1, like=upto)).all()):
-            return cls(labels, np.ones_like(upto), upto, device)
-        counts = upto.copy()
-        counts[1:] -= upto[:-1]
-        return cls(labels, counts, upto, device)
-
-    def nth(self, index: int) -> tuple[Any, Any | None]:
-        """(the place of each match's row among the labels, which matches have one; None for all)."""
-        there = self.counts > (index if index >= 0 else -1 - index)
-        at = self.upto + index if index < 0 else self.upto - self.counts + index
-        if bool(there.all()):
-            return self.device.kernels.take(self.labels, at), None
-        labels = self.labels if len(self.labels) else np.zeros_like(self.upto, shape=1)
-        return self.device.kernels.take(labels, np.where(there, at, 0)), there
