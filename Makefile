@@ -1,5 +1,5 @@
 # make demo    the main job: Spark's own event log becomes tables and a picture; then two streams are joined
-# make test    the suite, but for what starts clusters: make test-services
+# make test    the suite, but for what starts clusters and processes, or asks the RAPIDS planner: make test-services
 # make test-fast    a minute of it, without Spark
 # make lint | types | bench | test-deep | pictures | lock | jar | package | clean
 #
@@ -20,7 +20,7 @@ JAR := $(JARS)/rapids-4-spark_2.13-26.08.1-cuda13.jar
 
 RUN := .venv/bin/python
 READY := .venv/ready
-# Tests that run queries on Spark share one worker and its JVM, those that ask the planner another (conftest.py).
+# Tests that run queries on Spark share one worker and its JVM (conftest.py).
 PYTEST := $(RUN) -m pytest -n 2 --dist loadgroup --durations=20
 
 # The first that runs and is new enough: a name on the PATH may be a launcher without a Python behind it.
@@ -49,7 +49,7 @@ test: java $(READY)
 test-fast: $(READY)
 	@HYPOTHESIS_PROFILE=fast $(PYTEST) -m "not spark and not slow"
 
-# What starts clusters. GPU_OPS_REQUIRE_SERVICES=1: what cannot start here has failed.
+# What starts clusters and processes or, where RAPIDS_JAR names its jar, asks the RAPIDS planner. GPU_OPS_REQUIRE_SERVICES=1: what cannot start here has failed.
 test-services: java $(READY)
 	@$(PYTEST) -m services
 

@@ -77,11 +77,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Mark what needs Spark and put it on few workers; leave out what was not asked for.
 
     A worker's tests share a session. What asks the planner has another one than what runs queries, and what starts a
-    Spark of its own has none, so these run side by side.
+    Spark of its own has none, so these run side by side. What asks the planner is one of the services: it needs a jar.
     """
     no_rapids = None if RAPIDS_REQUIRED else _why_no_rapids()
     deep = os.environ.get("HYPOTHESIS_PROFILE") == "deep"
-    if "services" not in config.option.markexpr:
+    for item in items:
+        if item.get_closest_marker("rapids"):
+            item.add_marker("services")
+    if not any(name in config.option.markexpr for name in ("services", "rapids")):
         config.hook.pytest_deselected(items=[each for each in items if each.get_closest_marker("services")])
         items[:] = [each for each in items if not each.get_closest_marker("services")]
     for item in items:
@@ -99,10 +102,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """A test that skips itself has failed where what it needs is required."""
+    """A test that skips itself has failed where what it needs is required; data beside the repository is no service."""
     report = yield
+    data = {"shared_data", "conformance"}.intersection(getattr(item, "fixturenames", ()))
+    may_skip = bool(data) or item.get_closest_marker("deep") is not None
     for mark, required in (("rapids", RAPIDS_REQUIRED), ("services", SERVICES_REQUIRED)):
-        if required and report.skipped and item.get_closest_marker(mark) and not item.get_closest_marker("deep"):
+        if required and report.skipped and item.get_closest_marker(mark) and not may_skip:
             report.outcome = "failed"
             report.longrepr = f"GPU_OPS_REQUIRE_{mark.upper()}=1, but this was skipped: {report.longrepr}"
     return report

@@ -10,7 +10,7 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.services
 
 NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
 

@@ -123,7 +123,7 @@ print(seen)
 """
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_reading_runs_no_code_opens_no_socket_and_writes_nowhere(tmp_path: Path) -> None:
     table = sound.TABLES["int64"]
     (tmp_path / "given.arrow").write_bytes(sound.arrow(table, stream=False, compression="zstd"))
@@ -139,7 +139,7 @@ def test_reading_runs_no_code_opens_no_socket_and_writes_nowhere(tmp_path: Path)
     assert ran.stdout.strip() == "[]"
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_the_watch_sees(tmp_path: Path) -> None:
     harm = """
 import pickle, socket

@@ -262,7 +262,7 @@ def test_a_live_run_keeps_to_its_stores_its_functions_and_its_checkpoints() -> N
         assert message in result.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.services
 @pytest.mark.usefixtures("rides")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_live_run_stops_at_a_signal_with_its_checkpoint_written(number: int) -> None:

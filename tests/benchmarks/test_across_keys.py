@@ -91,7 +91,7 @@ def test_what_is_quick_is_called_more_and_what_is_slow_less(monkeypatch: pytest.
     assert {each.engine: len(each.wall_s.runs) for each in measured} == {"gpu_ops": 25, "polars": 3, "duckdb": 25}
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_a_row_is_measured_in_processes_and_a_failure_says_why() -> None:
     measured = row("W2", "half on one", events=20_000, repeats=2, device="cpu", cores=1, alone=True)
     assert [each.library for each in measured] == [

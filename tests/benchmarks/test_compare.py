@@ -190,7 +190,7 @@ def test_a_damaged_file_is_refused_with_its_line_and_what_to_do(tmp_path: Path, 
     assert "python benchmarks/run.py across-keys --json FILE" in str(caught.value)
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_the_command_says_it_by_its_exit_status(tmp_path: Path) -> None:
     files = {"old": QUIET, "same": times(1.01), "slow": times(1.5)}
     for name, runs in files.items():

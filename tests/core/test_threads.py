@@ -165,7 +165,7 @@ os.waitpid(child, 0)
 """
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_a_forked_process_makes_a_pool_of_its_own() -> None:
     command = [sys.executable, "-W", "ignore", "-c", FORKS]
     done = subprocess.run(command, capture_output=True, check=True, text=True, timeout=60, cwd=ROOT)

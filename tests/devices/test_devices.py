@@ -26,7 +26,7 @@ def test_a_gpu_that_is_not_there_is_an_error_that_says_why() -> None:
         choose("gpu")
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_importing_loads_nothing_heavy() -> None:
     heavy = {"pandas", "pyspark", "numba", "cupy", "cudf", "matplotlib", "duckdb", "rich", "typer", "lark"}
     code = f"import sys, gpu_ops; print(sorted({heavy!r} & set(sys.modules)))"

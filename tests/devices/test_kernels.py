@@ -340,7 +340,7 @@ def test_means_of_integers_are_nearest_where_float64_ends(name: str, bits: int, 
 # Compiled once, kept on disk
 
 
-@pytest.mark.slow
+@pytest.mark.services
 @pytest.mark.parametrize(("locator", "kept"), [("UserWideCacheLocator", True), ("ZipCacheLocator", False)])
 def test_kernels_run_where_the_package_is_read_only(locator: str, kept: bool, tmp_path: Path) -> None:  # noqa: FBT001
     """Numba is let use only the user's folder, or (a locator for archives) no place at all."""

@@ -24,7 +24,7 @@ def on_device(values: Any) -> Any:
     return device_columns.array(np.asarray(values))
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_the_device_array_runs_on_it_in_the_suite_alone() -> None:
     assert choose("array").columns is device_columns
     code = "from gpu_ops.devices import choose; print(choose('array').columns.__name__)"
@@ -32,7 +32,7 @@ def test_the_device_array_runs_on_it_in_the_suite_alone() -> None:
     assert found.stdout.strip() == "gpu_ops.devices.cpu.columns"
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_kernels_find_the_namespace_that_cupy_has_and_nothing_stays_in_its_place() -> None:
     assert array_namespace(on_device(HOST)).__name__ == "array_api_compat.cupy"
     code = """

@@ -116,7 +116,7 @@ def test_it_is_another(what: str) -> None:
     assert fingerprint(made(one)) != fingerprint(made(other))
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_it_is_the_same_in_every_process() -> None:
     code = """
 from gpu_ops.engines.live.fingerprints import fingerprint

@@ -46,6 +46,7 @@ def filled(folder: Path) -> g.Store:
     return source
 
 
+@pytest.mark.services
 def test_killed_whenever_it_is_exactly_once(tmp_path: Path) -> None:
     source = filled(tmp_path)
     chance = random.Random(4)

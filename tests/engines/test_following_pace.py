@@ -183,6 +183,7 @@ def test_a_checkpoint_that_cannot_be_read_is_not_called_damaged(
 # How it stops
 
 
+@pytest.mark.services
 def test_a_signal_ends_the_batch_and_writes_the_checkpoint(tmp_path: Path) -> None:
     source = fill(g.store(tmp_path / "in"), 12, closed=False)
     for number, taken in ((signal.SIGTERM, 7), (signal.SIGINT, 12)):

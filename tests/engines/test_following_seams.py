@@ -47,6 +47,7 @@ def tidy(folder: Path, chance: random.Random) -> None:
                 g.store(folder / name).expire(at_us(min(ends) - 1))
 
 
+@pytest.mark.services
 def test_nothing_is_lost_and_nothing_is_there_twice(tmp_path: Path) -> None:
     folder, chance = tmp_path / "a plåce for störes", random.Random(6)
     folder.mkdir()
@@ -96,6 +97,7 @@ live.follow(
 """
 
 
+@pytest.mark.services
 def test_what_expires_after_a_kill_is_missed_aloud(tmp_path: Path) -> None:
     source = fill(g.store(tmp_path / "in"), 60)
     arguments = [sys.executable, "-c", KILLED, str(tmp_path)]

@@ -96,7 +96,7 @@ print(told[0].files, told[0].size, told[0].merged)
 """
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_a_task_needs_few_open_files(tmp_path: Path) -> None:
     environment = os.environ | {"PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)}
     command = [sys.executable, "-c", FEW_FILES]

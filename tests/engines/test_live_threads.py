@@ -114,6 +114,7 @@ os.waitpid(child, 0)
 """
 
 
+@pytest.mark.services
 @pytest.mark.parametrize("before", ["nothing", "collected", "pushed"])
 def test_a_process_that_was_forked_after_a_query_is_refused(before: str) -> None:
     root = Path(__file__).parents[2]

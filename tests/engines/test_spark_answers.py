@@ -257,6 +257,7 @@ for number, path in enumerate(sys.argv[1:]):
 """
 
 
+@pytest.mark.services
 def test_a_driver_that_is_killed_leaves_one_of_the_two_answers(spark: SparkSession, answer: Path) -> None:
     """Drivers of their own in the suite's JVM, each killed before one more change of the file system than the last."""
     gateway: Any = spark.sparkContext._gateway

@@ -47,6 +47,7 @@ print(opened(bytes.fromhex(sys.argv[3])))
 """
 
 
+@pytest.mark.services
 def test_a_worker_says_what_is_wrong_with_its_gpu_ops() -> None:
     """None, another version, and one that calls itself the same and is another; last, what a good one does."""
     dumps: Callable[[object], bytes] = cloudpickle.dumps
@@ -196,7 +197,7 @@ asked()
 """
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_older_pyspark_is_refused_by_name() -> None:
     done = subprocess.run([sys.executable, "-c", OLDER], capture_output=True, text=True, check=False, cwd=ROOT)
     said = done.stdout.splitlines()

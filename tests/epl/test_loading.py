@@ -6,11 +6,14 @@ import subprocess
 import sys
 import threading
 
+import pytest
+
 from gpu_ops.epl import parse
 from gpu_ops.epl.lexer import KINDS
 from gpu_ops.epl.parsing import tables
 
 
+@pytest.mark.services
 def test_lark_is_loaded_by_the_first_statement() -> None:
     code = (
         "import sys, gpu_ops.epl as epl; before = 'lark' in sys.modules; epl.parse('select * from T');"

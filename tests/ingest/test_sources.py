@@ -222,7 +222,7 @@ def test_unknown_things_are_no_source() -> None:
             open_source(thing, start="a")
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_a_file_is_read_without_pandas(tmp_path: Path) -> None:
     """It takes half a second to import, and pyarrow does so at the first chance that it gets."""
     pq.write_table(table(), tmp_path / "rides.parquet")

@@ -286,7 +286,7 @@ def test_following_ends_when_nothing_comes(store: g.Store) -> None:
     assert [batch.sequence for batch in store.follow(timeout="10ms", poll="1ms")] == [1, 2, 3, 4, 5]
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_a_store_is_read_while_another_process_writes_and_merges(tmp_path: Path) -> None:
     script = """
         import sys
@@ -575,7 +575,7 @@ def test_an_answer_is_written_to_a_store(store: g.Store, tmp_path: Path) -> None
     assert (nothing.schema, nothing.cti) == (target.schema, MAX_TIME)
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_importing_the_package_needs_no_fsspec() -> None:
     script = "import sys, gpu_ops; gpu_ops.store('x'); print({'fsspec', 'pyspark', 'pandas'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

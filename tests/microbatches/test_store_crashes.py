@@ -217,6 +217,7 @@ def test_what_is_relied_on_is_on_the_disk_first(tmp_path: Path) -> None:
         assert steps == ["rename", "sync", "remove", "remove", "remove", "remove", "sync"]
 
 
+@pytest.mark.services
 def test_a_file_that_may_not_grow_is_a_clear_error(tmp_path: Path) -> None:
     script = """
         import os, resource, sys
@@ -323,6 +324,7 @@ def kill(path: Path, rounds: int, seed: int) -> dict[str, int]:
     return told
 
 
+@pytest.mark.services
 def test_a_killed_writer_loses_nothing_that_was_sealed(tmp_path: Path) -> None:
     told = kill(tmp_path, 20, 1)
     assert told["writes"] + told["left behind"] > 0
@@ -335,6 +337,7 @@ def test_a_writer_killed_often_loses_nothing_that_was_sealed(tmp_path: Path, see
     assert told["writes"] + told["left behind"] > 0
 
 
+@pytest.mark.services
 def test_a_killed_writer_frees_the_store(tmp_path: Path) -> None:
     script = "import sys, gpu_ops as g; w = g.store(sys.argv[1]).writer(); print('open', flush=True); sys.stdin.read()"
     arguments = [sys.executable, "-c", script, str(tmp_path)]

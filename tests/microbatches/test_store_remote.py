@@ -114,6 +114,7 @@ def test_damage_is_found(url: str) -> None:
             store.read()
 
 
+@pytest.mark.services
 def test_without_fsspec_the_error_says_what_to_install() -> None:
     script = """
 import sys

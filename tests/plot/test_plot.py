@@ -172,7 +172,7 @@ def test_without_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
         timeline(steps((0, 5, 1)), value="n")
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_importing_and_drawing_leaves_pyplot_alone() -> None:
     code = """
 import sys, gpu_ops.plot

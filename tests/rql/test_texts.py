@@ -51,6 +51,7 @@ def test_a_text_without_a_query(text: str) -> None:
     assert error(text).problem == "The text has no statement."
 
 
+@pytest.mark.services
 def test_lark_is_loaded_by_the_first_query() -> None:
     code = (
         "import sys, gpu_ops.rql as rql; before = 'lark' in sys.modules; rql.parse('select * from t');"

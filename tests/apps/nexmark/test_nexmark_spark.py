@@ -23,7 +23,7 @@ def registered(spark: SparkSession) -> SparkSession:
     return spark
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_nothing_of_it_is_loaded_unasked() -> None:
     script = """
 import sys
