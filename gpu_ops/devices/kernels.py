@@ -154,6 +154,24 @@ class OrderKernels(Protocol):
             clocks: int64 times of the ticks, ascending.
         """
 
+    def pairs_in_turn(
+        self, order: Ints, own: Ints, first: Ints, count: Ints, place: Ints, lefts: int
+    ) -> tuple[Ints, Ints, Ints, Ints]:
+        """The pairs of rows of two sides with stretches of rows of the other side, one row after the other.
+
+        Args:
+            order: int64 numbers of the rows, those of the left side before the others, in the order of their pairs.
+            own: int64 index of each row on its side.
+            first: int64 index on the other side of the first row that it meets.
+            count: int64: how many it meets from there on.
+            place: int64 place of each.
+            lefts: How many of them are of the left side.
+
+        Returns:
+            Of each pair (the index on the left side, that on the right side, the place, the number of the pair among
+            its neighbours of the same place).
+        """
+
     def turn_rows(
         self, codes: Codes, came: Ints, enter: Ints, leave: Ints, groups: int, based: int
     ) -> tuple[Ints, Ints, Codes, Ints, Ints, Ints]:

@@ -548,7 +548,8 @@ def _in_order(made: pa.Table) -> pa.Table:
     place = made[PLACE].to_numpy()
     if (place[1:] > place[:-1]).all():
         return made
-    kinds, number = _kinds(made), made[ORDER].fill_null(0).to_numpy()
+    number = made[ORDER]
+    kinds, number = _kinds(made), (number.fill_null(0) if number.null_count else number).to_numpy()
     if (place[1:] < place[:-1]).any():
         order = np.argsort(place, kind="stable")
         place, kinds, number, made = place[order], kinds[order], number[order], made.take(order)

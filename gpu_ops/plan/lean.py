@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from gpu_ops.plan.nodes import Node
 from gpu_ops.plan.walked_deliveries import in_one_walk
+from gpu_ops.plan.walked_joins import join_in_one_walk
 
 
 def lean(plan: Node) -> Node:
     """The same plan, without the columns of deliveries and windows that nobody reads, and those of the rows below.
 
-    Deliveries that one walk over a window's rows gives are `WalkedDeliveries`.
+    Deliveries that one walk over a window's rows gives are `WalkedDeliveries`, those of two windows' rows `WalkedJoin`.
     """
     wanted: dict[Node, set[str]] = {plan: set(plan.schema.names)}
     nodes = tuple(plan.walk())
@@ -20,5 +21,5 @@ def lean(plan: Node) -> Node:
     for node in nodes:
         inputs = tuple(made[each] for each in node.inputs)
         same = all(new is old for new, old in zip(inputs, node.inputs, strict=True))
-        made[node] = in_one_walk((node if same else node.over(*inputs)).lighter(wanted[node]))
+        made[node] = join_in_one_walk(in_one_walk((node if same else node.over(*inputs)).lighter(wanted[node])))
     return made[plan]

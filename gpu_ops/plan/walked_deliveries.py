@@ -85,7 +85,7 @@ def in_one_walk(node: Node) -> Node:
     """
     if not isinstance(node, Deliveries) or not _walks(node):
         return node
-    above, below = _parted(node.rows)
+    above, below = parted(node.rows)
     window = _of_span(below, node) if isinstance(below, UntilTick) else _of_batches(above, below, node)
     if window is None:
         return node
@@ -99,7 +99,7 @@ def in_one_walk(node: Node) -> Node:
     return WalkedDeliveries(what, window, gathering=node.waiting is not None)
 
 
-def _parted(rows: Node) -> tuple[list[Expressions], Node]:
+def parted(rows: Node) -> tuple[list[Expressions], Node]:
     """The expressions over a window, the highest first, and the window."""
     above = list[Expressions]()
     while isinstance(rows, Expressions):
@@ -124,7 +124,7 @@ def _of_batches(above: Sequence[Expressions], window: Node, node: Deliveries) ->
     if kind.align is None and any(isinstance(each, Filter) for each in above):
         return None  # rows that do not pass begin the grid too
     if node.waiting is not None:
-        over, below = _parted(node.waiting)
+        over, below = parted(node.waiting)
         if not isinstance(below, ClockedWindow) or below.output != "gathering":
             return None
         if _unsaid(over, replace(below, output="alive")).identity != _unsaid(above, window).identity:

@@ -175,6 +175,24 @@ def ticking(draw: st.DrawFn) -> tuple[Any, ...]:
     return ints(due), ints([10 * at for at in range(len(clocks))]), ints(clocks)
 
 
+def pairs_of_stretches(order: Any, own: Any, first: Any, count: Any, place: Any, lefts: int) -> tuple[Any, ...]:
+    found = [(int(row), int(first[row]) + at) for row in order for at in range(count[row])]
+    pairs = [(own[row], other) if row < lefts else (other, own[row]) for row, other in found]
+    where = [int(place[row]) for row, _ in found]
+    begins = [at for at in range(len(where)) if not at or where[at] != where[at - 1]]
+    number = [at - max(begin for begin in begins if begin <= at) for at in range(len(where))]
+    return ints([left for left, _ in pairs]), ints([right for _, right in pairs]), ints(where), ints(number)
+
+
+@st.composite
+def meeting(draw: st.DrawFn) -> tuple[Any, ...]:
+    """What `pairs_in_turn` takes."""
+    rows = draw(st.lists(st.tuples(*[st.integers(0, 6)] * 2, st.integers(0, 3), st.integers(-1, 3)), max_size=6))
+    own, first, count, place = (ints([row[at] for row in rows]) for at in range(4))
+    order = sorted(range(len(rows)), key=lambda row: place[row])
+    return ints(order), own, first, count, place, draw(st.integers(0, len(rows)))
+
+
 _BASED = st.tuples(st.just(4), st.integers(0, 1))
 
 
@@ -218,6 +236,7 @@ CONTRACTS = {
         st.tuples(moving(), _LIMITS, _TOUCHED, _BASED).map(lambda each: (*each[0], *each[1:3], *each[3])),
         rows_of_outputs,
     ),
+    "pairs_in_turn": Contract(meeting(), pairs_of_stretches),
     "touched_rows": Contract(touching(), rows_of_groups),
     "turn_rows": Contract(
         st.tuples(moving(), _BASED).map(

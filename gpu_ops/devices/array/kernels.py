@@ -86,6 +86,7 @@ from gpu_ops.devices.array.turns import (
     merged_order,
     numbered_turns,
     output_rows,
+    pairs_in_turn,
     touched_rows,
     turn_rows,
     walked_totals,

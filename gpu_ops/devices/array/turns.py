@@ -5,7 +5,7 @@ from __future__ import annotations
 from array_api_compat import array_namespace
 
 from gpu_ops.core.turns import LEFT_FIRST
-from gpu_ops.devices.array.ranges import differs, keep, running_sums, sum_upto
+from gpu_ops.devices.array.ranges import differs, expand, keep, running_sums, sum_upto
 from gpu_ops.devices.kernels import Array
 
 
@@ -142,3 +142,20 @@ def _stays(
         xp.concat([go, none[leave.shape[0] :]]),
         group,
     )
+
+
+def pairs_in_turn(
+    order: Array, own: Array, first: Array, count: Array, place: Array, lefts: int
+) -> tuple[Array, Array, Array, Array]:
+    """The pairs of rows of two sides with stretches of rows of the other side, one row after the other."""
+    xp = array_namespace(order)
+    source, offset = expand(xp.take(count, order))
+    if not source.shape[0]:
+        return source, source, source, source
+    row = xp.take(order, source)
+    mine, other, where = xp.take(own, row), xp.take(first, row) + offset, xp.take(place, row)
+    is_left = row < lefts
+    begins = keep(differs(xp, where))
+    ends = xp.concat([begins, xp.full(1, where.shape[0], dtype=xp.int64)])[1:]
+    _, number = expand(ends - begins)
+    return xp.where(is_left, mine, other), xp.where(is_left, other, mine), where, number

@@ -84,6 +84,7 @@ from gpu_ops.devices.cpu.turns import (
     merged_order,
     numbered_turns,
     output_rows,
+    pairs_in_turn,
     touched_rows,
     turn_rows,
     walked_totals,

@@ -233,3 +233,31 @@ def output_rows(
     for event in range(leave.size, size):
         last[event] = begin + count
     return first, last, group[: begin + count], moment[:count], earlier[:count], order[:count]
+
+
+@kernel(INTS, INTS, INTS, INTS, INTS, INT)
+def pairs_in_turn(
+    order: Ints, own: Ints, first: Ints, count: Ints, place: Ints, lefts: int
+) -> tuple[Ints, Ints, Ints, Ints]:
+    """The pairs of rows of two sides with stretches of rows of the other side, one row after the other.
+
+    Examples:
+        >>> given = np.array([1, 0]), np.array([0, 5]), np.array([7, 2]), np.array([1, 2]), np.array([9, 9])
+        >>> [each.tolist() for each in pairs_in_turn(*given, 1)]
+        [[2, 3, 0], [5, 5, 7], [9, 9, 9], [0, 1, 2]]
+    """
+    size = count.sum()
+    left, right = np.empty(size, np.int64), np.empty(size, np.int64)
+    where, number = np.empty(size, np.int64), np.empty(size, np.int64)
+    at, within, last = 0, 0, 0
+    for turn in range(order.size):
+        row = unsigned(order[turn])
+        mine, other, here = own[row], first[row], place[row]
+        within = within if here == last else 0
+        last = here
+        is_left = row < unsigned(lefts)
+        for _ in range(count[row]):
+            left[at], right[at] = (mine, other) if is_left else (other, mine)
+            where[at], number[at] = here, within
+            at, within, other = at + 1, within + 1, other + 1
+    return left, right, where, number

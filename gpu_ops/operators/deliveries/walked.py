@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from gpu_ops.core.state_tables import OLDER, Field, StateTable, Tables
 from gpu_ops.core.time import MAX_TIME, TICK
-from gpu_ops.core.turns import ASK, CLOCK, EMPTY, HELD, NEW, OLD, ORDER
+from gpu_ops.core.turns import CLOCK, EMPTY, HELD, NEW, OLD, ORDER
 from gpu_ops.devices import Device
 from gpu_ops.errors import SourceError
 from gpu_ops.operators.deliveries.changes import moved
@@ -22,7 +22,7 @@ from gpu_ops.operators.events import Events, concat
 from gpu_ops.operators.operator import BatchInput, Operator, StepInput
 from gpu_ops.operators.row_order import run_starts
 from gpu_ops.operators.row_windows.clock_kinds import after
-from gpu_ops.operators.row_windows.ticks import TickQueue, Ticks
+from gpu_ops.operators.row_windows.ticks import AskQueue, TickQueue, Ticks
 from gpu_ops.operators.state.fields import NUMBERED_TIME, TIME, row_columns
 from gpu_ops.operators.state.row_runs import RowRuns
 from gpu_ops.operators.state.rows import AxisRows, concat_rows, rows_from_arrow, shown_time
@@ -54,7 +54,7 @@ class WalkedDeliveriesOperator(Operator, nodes=(WalkedDeliveries,)):
         self._times = None if what.snapshot is None else FiringTimes(what.snapshot, device)
         self._waiting, self._kept, self._gathering = (RowRuns((each,), device) for each in ("low", "high", "high"))
         self._point = UNKNOWN if self._batches is None or self._batches.align is None else self._batches.align
-        self._ticks, self._asks = TickQueue(device), list[int]()
+        self._ticks, self._asks = TickQueue(device), AskQueue(device)
 
     @property
     def _batches(self) -> ClockBatches | None:
@@ -76,7 +76,7 @@ class WalkedDeliveriesOperator(Operator, nodes=(WalkedDeliveries,)):
         arrivals, ticks = (concat(fed.events, device) for fed in given)
         moves, fresh = self._ticks.through(ticks, cti), self._came(arrivals, cti)
         made = list[Events]()
-        for ask in self._asked(ticks, cti):
+        for ask in self._asks.through(ticks if self._what.content else None, cti):
             now, moves = moves.parted(ask)
             some, fresh = self._cut_rows(fresh, ask)
             made += self._part(some, now, ask, ask + 1)
@@ -150,14 +150,6 @@ class WalkedDeliveriesOperator(Operator, nodes=(WalkedDeliveries,)):
         """The columns of arrivals that it keeps."""
         read = set(self._what.needs(())[0])
         return [name for name in self._what.rows.schema.names if name in read]
-
-    def _asked(self, ticks: Events | None, cti: int) -> list[int]:
-        """The places before the CTI at which content is asked for, if it is given; later ones wait."""
-        if ticks is not None and self._what.content:
-            asks = self._device.columns.values(ticks.frame, ASK)[0].astype(np.bool_)
-            self._asks += self._device.columns.host(ticks.start[asks]).tolist()
-        now, self._asks = ([each for each in sorted(self._asks) if (each < cti) is due] for due in (True, False))
-        return now
 
     def _cut_rows(self, rows: AxisRows | None, place: int) -> tuple[AxisRows | None, AxisRows | None]:
         """The rows up to a place, and those behind it."""
@@ -352,7 +344,7 @@ class WalkedDeliveriesOperator(Operator, nodes=(WalkedDeliveries,)):
 
     def tables(self) -> dict[str, pa.Table]:
         """The rows in the window and those that wait, the totals of groups, and when there is output."""
-        made = self._ticks.tables() | self._values.tables(_VALUES)
+        made = self._ticks.tables() | self._asks.tables() | self._values.tables(_VALUES)
         schema = self._what.rows.schema
         for name, runs in self._runs.items():
             rows = runs.rows()
@@ -362,8 +354,6 @@ class WalkedDeliveriesOperator(Operator, nodes=(WalkedDeliveries,)):
             made[_TOUCHED] = pa.table({"group": pa.array(self._device.columns.host(self._values.touched), pa.int64())})
         if self._batches is not None and self._point != UNKNOWN:
             made["grid"] = pa.table({"point": pa.array([self._point], pa.int64())})
-        if self._asks:
-            made["asks"] = pa.table({"place": pa.array(self._asks, pa.int64())})
         return made | ({} if self._times is None else self._times.tables())
 
     @property
@@ -373,6 +363,7 @@ class WalkedDeliveriesOperator(Operator, nodes=(WalkedDeliveries,)):
     def declared(self, tables: Tables) -> Iterator[StateTable]:
         """The tables that `tables` gives."""
         yield from self._ticks.declared()
+        yield from self._asks.declared()
         yield from self._values.declared(tables, _VALUES)
         rows = row_columns(TIME, replace(TIME, nullable=True), 1, frame=self._none_schema)
         for name in self._runs:
@@ -380,7 +371,6 @@ class WalkedDeliveriesOperator(Operator, nodes=(WalkedDeliveries,)):
         groups = tables[f"{_VALUES}groups"].num_rows if f"{_VALUES}groups" in tables else 0
         number = Field(pa.int64(), least=0, most=max(groups - 1, 0))
         yield StateTable(_TOUCHED, {"group": number}, unique=("group",))
-        yield StateTable("asks", {"place": NUMBERED_TIME})
         if self._batches is not None:
             yield StateTable("grid", {"point": NUMBERED_TIME}, rows=1)
         if self._times is not None:
@@ -394,6 +384,7 @@ class WalkedDeliveriesOperator(Operator, nodes=(WalkedDeliveries,)):
     def restore(self, tables: Mapping[str, pa.Table]) -> None:
         """The state that `tables` gave."""
         self._ticks.restore(tables)
+        self._asks.restore(tables)
         self._values.restore(tables, _VALUES)
         for name, runs in self._runs.items():
             if name in tables:
@@ -402,7 +393,6 @@ class WalkedDeliveriesOperator(Operator, nodes=(WalkedDeliveries,)):
             self._values.touched = self._device.columns.array(tables[_TOUCHED]["group"].to_numpy().copy())
         if "grid" in tables:
             self._point = tables["grid"]["point"][0].as_py()
-        self._asks = tables["asks"]["place"].to_pylist() if "asks" in tables else []
         if self._times is not None:
             self._times.restore(tables)
 

@@ -14,7 +14,7 @@ from gpu_ops.core.time import MAX_TIME
 from gpu_ops.core.turns import ASK, CLOCK
 from gpu_ops.devices import Device
 from gpu_ops.operators.events import Events
-from gpu_ops.operators.state.fields import TIME, row_columns
+from gpu_ops.operators.state.fields import NUMBERED_TIME, TIME, row_columns
 from gpu_ops.operators.state.row_runs import RowRuns
 from gpu_ops.operators.state.rows import AxisRows, rows_from_arrow, shown_time
 from gpu_ops.plan.window_kinds import UNKNOWN
@@ -119,3 +119,37 @@ class TickQueue:
         """What `tables` gave."""
         if "ticks" in tables:
             self._runs.put_back(rows_from_arrow(tables["ticks"], self._device))
+
+
+class AskQueue:
+    """Questions for content that wait for a CTI past their places.
+
+    Args:
+        device: Where arrays live.
+    """
+
+    def __init__(self, device: Device) -> None:
+        self._device, self._places = device, list[int]()
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def through(self, events: Events | None, cti: int) -> list[int]:
+        """The places before a CTI at which content is asked for, by waiting ticks and new ones, in order."""
+        if events is not None:
+            asks = self._device.columns.values(events.frame, ASK)[0].astype(np.bool_)
+            self._places += self._device.columns.host(events.start[asks]).tolist()
+        now, self._places = ([each for each in sorted(self._places) if (each < cti) is due] for due in (True, False))
+        return now
+
+    def tables(self) -> dict[str, pa.Table]:
+        """The places that wait, if there are any."""
+        return {"asks": pa.table({"place": pa.array(self._places, pa.int64())})} if self._places else {}
+
+    def declared(self) -> Iterator[StateTable]:
+        """The declaration of that table."""
+        yield StateTable("asks", {"place": NUMBERED_TIME})
+
+    def restore(self, tables: Mapping[str, pa.Table]) -> None:
+        """What `tables` gave."""
+        self._places = tables["asks"]["place"].to_pylist() if "asks" in tables else []

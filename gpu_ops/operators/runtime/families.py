@@ -19,6 +19,7 @@ import gpu_ops.operators.deliveries.nested_aggregates
 import gpu_ops.operators.deliveries.output_rate
 import gpu_ops.operators.deliveries.per_delivery
 import gpu_ops.operators.deliveries.walked
+import gpu_ops.operators.deliveries.walked_joins
 import gpu_ops.operators.filter_project
 import gpu_ops.operators.joins.incremental
 import gpu_ops.operators.joins.incremental_asof
