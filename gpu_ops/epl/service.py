@@ -384,25 +384,31 @@ class Service:
         schema = self._deployments.types[name]
         made = np.concatenate([part.places for part in parts])
         table = pa.concat_tables([table_of(part.rows, schema, missing=True) for part in parts])
-        order = np.argsort(made, kind="stable")
-        made, table = made[order], table.take(order)
-        turn = made // TURN
-        rank = np.arange(len(turn)) - np.searchsorted(turn, turn)
-        if len(rank) and int(rank.max()) * STEP >= LEVEL:
-            raise PlanError(
-                f"One turn inserts more than {LEVEL // STEP:,} events into {name!r}.", remedy="Make windows smaller."
-            )
-        places = turn * TURN + self._deployments.depths[name] * LEVEL + rank * STEP
-        clocks = np.full(len(places), before * _MILLISECOND)
-        if ticks is not None:
+        if not (made[1:] >= made[:-1]).all():
+            order = np.argsort(made, kind="stable")
+            made, table = made[order], table.take(order)
+        begins = made & -TURN
+        places = begins + self._deployments.depths[name] * LEVEL
+        if not (begins[1:] > begins[:-1]).all():
+            rank = np.arange(len(begins)) - np.searchsorted(begins, begins)
+            if int(rank.max()) * STEP >= LEVEL:
+                raise PlanError(
+                    f"One turn inserts more than {LEVEL // STEP:,} events into {name!r}.", remedy="Make windows smaller."
+                )
+            places += rank * STEP
+
+        def clocks() -> Any:
+            if ticks is None:
+                return np.full(len(places), before * _MILLISECOND)
             shown = np.append(before * _MILLISECOND, ticks.clocks)
-            clocks = shown[np.searchsorted(ticks.places, turn * TURN, side="right")]
+            return shown[np.searchsorted(ticks.places, begins, side="right")]
+
         if sent is None:
             return PlacedRows(places, table, clocks)
         every = np.concatenate([sent.places, places])
         order = np.argsort(every, kind="stable")
-        clocks = np.concatenate([sent.shown_clocks, clocks])
-        return PlacedRows(every[order], pa.concat_tables([sent.rows, table]).take(order), clocks[order])
+        shown = np.concatenate([sent.shown_clocks, clocks()])
+        return PlacedRows(every[order], pa.concat_tables([sent.rows, table]).take(order), shown[order])
 
     @staticmethod
     def fail(
