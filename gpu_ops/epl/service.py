@@ -392,8 +392,9 @@ class Service:
         if not (begins[1:] > begins[:-1]).all():
             rank = np.arange(len(begins)) - np.searchsorted(begins, begins)
             if int(rank.max()) * STEP >= LEVEL:
+                most = LEVEL // STEP
                 raise PlanError(
-                    f"One turn inserts more than {LEVEL // STEP:,} events into {name!r}.", remedy="Make windows smaller."
+                    f"One turn inserts more than {most:,} events into {name!r}.", remedy="Make windows smaller."
                 )
             places += rank * STEP
 

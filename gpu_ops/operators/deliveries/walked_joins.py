@@ -33,8 +33,8 @@ _Pairs = tuple[Any, Any, Any, Any]
 """Of each pair: the left row, the right one, the place at which it comes or goes, its number there; all int64."""
 
 _LEAVE, _TURN = ("row", "leave"), ("row", "turn")
-"""The columns of rows in a part of a step: where each leaves, `UNKNOWN` for those that stay; how many rows of both sides
-come in it before, -1 for those that came earlier."""
+"""The columns of rows in a part of a step: where each leaves, `UNKNOWN` for those that stay; how many rows of both
+sides come in it before, -1 for those that came earlier."""
 
 
 class WalkedJoinOperator(Operator, nodes=(WalkedJoin,)):
