@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from gpu_ops.epl.building import Builder
 from gpu_ops.epl.grammar import GRAMMAR
 from gpu_ops.epl.lexer import Lexer
@@ -43,5 +45,11 @@ def parse(text: str) -> tuple[Statement, ...]:
             select * form Withdrawal
                      ^
     """
+    return _statements(text)
+
+
+@lru_cache(maxsize=1 << 10)
+def _statements(text: str) -> tuple[Statement, ...]:
+    """The statements of a text that was read lately, which are immutable, are not read again."""
     made: tuple[Statement, ...] = read(_ESPER, text)
     return made

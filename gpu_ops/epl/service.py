@@ -19,6 +19,7 @@ from gpu_ops.epl.named_windows import RunningWindow, Triggered
 from gpu_ops.epl.order import Order, SomeTurns, order_of
 from gpu_ops.epl.running import DeliveredPart, RunningStatement, SentDeliveries
 from gpu_ops.errors import PlanError, QueryFailedError
+from gpu_ops.ingest.turn_numbers import moves
 from gpu_ops.operators.runtime.steps import FirstFailure
 from gpu_ops.plan.nodes import Feed
 from gpu_ops.texts.feeding import LeafRows, PlacedRows, TickRows
@@ -222,14 +223,14 @@ class Service:
         """
         before, first = self.clock, self._turns.next
         places = self._turns.timed(times, before)
-        ticks = None
-        if self._turns.next - first > len(times):
+        ticks, count = None, self._turns.next - first - len(times)
+        if count:
 
-            def moves() -> tuple[Any, Any, Any]:
-                at = np.flatnonzero(np.diff(places, prepend=(first - 1) * TURN) > TURN)
-                return places[at] - TURN, times[at] * _MILLISECOND, np.zeros(len(at), np.bool_)
+            def moved() -> tuple[Any, Any, Any]:
+                at, shown = moves(times, places, first, count)
+                return at, shown * _MILLISECOND, np.zeros(count, np.bool_)
 
-            ticks = TickRows(moves)
+            ticks = TickRows(moved)
         self.clock = int(times[-1])
         if owners is None:
             arrived = {name: _timed_rows(table, places, times) for name, table in tables.items()}

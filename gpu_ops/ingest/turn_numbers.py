@@ -44,3 +44,33 @@ def _number(times: Ints, clock: int, turn: int, places: Ints) -> int:
         turn += 1
         clock = time
     return back
+
+
+def moves(times: Ints, places: Ints, turn: int, count: int) -> tuple[Ints, Ints]:
+    """(int64 places, the times that the clock shows there) of the turns that move the clock before some arrivals.
+
+    Args:
+        times: The times at which they come.
+        places: Their places.
+        turn: The number of the first turn.
+        count: How many of the turns move the clock.
+
+    Examples:
+        >>> at, shown = moves(np.array([3, 3, 5]), np.array([10, 11, 13]) * TURN, 10, 1)
+        >>> (at // TURN).tolist(), shown.tolist()
+        ([12], [5])
+    """
+    at, shown = room(count, np.int64), room(count, np.int64)
+    _move(np.ascontiguousarray(times), places, (turn - 1) * TURN, at, shown)
+    return at, shown
+
+
+@kernel(INTS, INTS, INT, output(INT), output(INT), allocates=False)
+def _move(times: Ints, places: Ints, last: int, at: Ints, shown: Ints) -> int:
+    made = 0
+    for row in range(times.size):
+        if places[row] - last > TURN:
+            at[made], shown[made] = places[row] - TURN, times[row]
+            made += 1
+        last = places[row]
+    return made
