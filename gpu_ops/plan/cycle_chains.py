@@ -8,11 +8,12 @@ from itertools import pairwise
 from typing import Literal
 
 import narwhals as nw
+import pyarrow as pa
 
 from gpu_ops.core.cycles import WHENEVER, WINDOW, Schedule
 from gpu_ops.core.turns import CLOCK
 from gpu_ops.errors import ColumnError, PlanError
-from gpu_ops.plan.aggregates import count
+from gpu_ops.plan.aggregates import Aggregate, count
 from gpu_ops.plan.combinations import Combinable, Combination
 from gpu_ops.plan.cycle_picks import CyclePick, LastMilliseconds, LatestRows
 from gpu_ops.plan.cycles import (
@@ -20,6 +21,9 @@ from gpu_ops.plan.cycles import (
     CycleWindow,
     FixedBeats,
     Issued,
+    IssuedTotals,
+    TimedWindow,
+    Total,
     Weighed,
     Weight,
     asked_by,
@@ -28,6 +32,7 @@ from gpu_ops.plan.cycles import (
     ticks_of,
 )
 from gpu_ops.plan.deliveries import Delivered, Deliveries, Life
+from gpu_ops.plan.expressions import bare_column
 from gpu_ops.plan.nodes import Filter, Node, Project, extended
 from gpu_ops.plan.questions import aggregated_rows
 from gpu_ops.plan.windows import Snapshot
@@ -47,6 +52,7 @@ class IssuedAggregate:
         difference: Whether the difference from the value before is issued (``$diff``).
         baseline: What the difference is from instead, where that is always the same number.
         hidden: Whether it is there for the results alone.
+        double: Whether it is of numbers as doubles.
     """
 
     name: str
@@ -55,6 +61,29 @@ class IssuedAggregate:
     difference: bool = False
     baseline: float | None = None
     hidden: bool = False
+    double: bool = False
+
+    @property
+    def whole(self) -> Combinable:
+        """The aggregate, over doubles if it is of doubles."""
+        if not self.double or not isinstance(self.aggregate, Aggregate) or self.aggregate.expression is None:
+            return self.aggregate
+        return replace(self.aggregate, expression=self.aggregate.expression.cast(nw.Float64()))
+
+    def total(self, schema: pa.Schema) -> Total | None:
+        """The same as a count or a sum of whole numbers; None if it is none, or is issued as differences."""
+        each = self.aggregate
+        if not isinstance(each, Aggregate) or self.difference or self.hidden or each.kind.name not in {"count", "sum"}:
+            return None
+        if each.filter is not None or each.distinct:
+            return None
+        counts = each.kind.name == "count"
+        if each.expression is None:
+            return Total(self.name, entrance=self.entrance) if counts else None
+        column = bare_column(each.expression)
+        if column not in schema.names or not (counts or pa.types.is_signed_integer(schema.field(column).type)):
+            return None
+        return Total(self.name, column, counts, self.entrance, self.double and not counts)
 
 
 @dataclass(frozen=True)
@@ -78,6 +107,11 @@ class Stage:
     aggregates: tuple[IssuedAggregate, ...] = ()
     results: tuple[tuple[str, nw.Expr], ...] = ()
     pinned: bool = False
+
+    def totals(self, schema: pa.Schema) -> tuple[Total, ...] | None:
+        """Its aggregates, if all are counts and sums of whole numbers, of which nothing else is made."""
+        made = [each.total(schema) for each in self.aggregates]
+        return None if self.results or None in made else tuple(each for each in made if each is not None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,7 +199,10 @@ def _built(chain: Chain, beats: Node | None) -> _Built:
         for condition in stage.where:
             node = Filter(node, condition)
         of_all = beats if isinstance(stage.pick, LatestRows) else None
-        window = CycleWindow(node, stage.pick, stage.key, chain.schedule, stage.pinned, of_all)
+        # Other aggregates need the number of each row's window.
+        timed = TimedWindow.takes(stage.pick) and stage.totals(node.schema) is not None
+        kind = TimedWindow if timed else CycleWindow
+        window = kind(node, stage.pick, stage.key, chain.schedule, stage.pinned, of_all)
         points += asked_by(window)
         node = aggregated(window, stage, ticks_of(node)) if stage.aggregates else window
     return _Built(node, tuple(points))
@@ -182,10 +219,13 @@ def aggregated(window: CycleWindow, stage: Stage, ticks: Node) -> Node:
     for name in names:
         if names.count(name) > 1:
             raise ColumnError("Two columns of a partition have this name.", column=name, remedy="Name one otherwise.")
-    rows, made, parts = aggregated_rows(window, {each.name: each.aggregate for each in stage.aggregates})
+    totals = stage.totals(window.schema)
+    if totals is not None:
+        return IssuedTotals(window, stage.key, totals, window.schedule, stage.pinned)
+    rows, made, parts = aggregated_rows(window, {each.name: each.whole for each in stage.aggregates})
     lives: list[Life] = []
     for each in stage.aggregates:
-        given = each.aggregate.within(Snapshot())
+        given = each.whole.within(Snapshot())
         lives += ["ever" if each.entrance else "alive"] * (len(given.parts()) if isinstance(given, Combination) else 1)
     delivered = [replace(part, life=life) for part, life in zip(parts, lives, strict=True)]
     every = Deliveries(

@@ -14,7 +14,7 @@ from gpu_ops.core.cycles import CYCLE_NUMBER, INSTANT, MS, STATUS, WHENEVER, WIN
 from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK, TIME_TYPE
 from gpu_ops.core.turns import ASK, CLOCK, PLACE
 from gpu_ops.errors import ColumnError, PlanError
-from gpu_ops.plan.cycle_picks import CyclePick, Size
+from gpu_ops.plan.cycle_picks import CyclePick, LastMilliseconds, Size
 from gpu_ops.plan.joins import Union
 from gpu_ops.plan.lifetimes import AlterLifetime, Lifetime, PointAtEnd, ToPoint
 from gpu_ops.plan.nodes import Ends, Node, Project, check_known
@@ -198,6 +198,52 @@ class CycleWindow(InCycles):
     def describe(self) -> str:
         by = f" by {', '.join(self.by)}" if self.by else ""
         return f"CycleWindow{by} {self.pick}{' pinned' * self.pinned}"
+
+
+@dataclass(frozen=True, eq=False)
+class TimedWindow(CycleWindow):
+    """Rows until their time is up, of windows of one span without a number of rows.
+
+    When each leaves is known as it comes: so no window is walked through, and no key is read.
+    """
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.takes(self.pick):
+            raise PlanError("Rows of these windows may have to wait.", remedy="Take a CycleWindow.")
+
+    @property
+    def span(self) -> int:
+        """For how many milliseconds rows stay."""
+        return self._pick.span if isinstance(self._pick.span, int) else 0
+
+    @property
+    def stamp(self) -> str:
+        """The column of rows' own times."""
+        return self._pick.stamp
+
+    @property
+    def _pick(self) -> LastMilliseconds:
+        assert isinstance(self.pick, LastMilliseconds)  # noqa: S101  (it was asked before)
+        return self.pick
+
+    @staticmethod
+    def takes(pick: CyclePick) -> bool:
+        """Whether a row of windows of some kind comes in at once, and leaves when its time is up."""
+        return isinstance(pick, LastMilliseconds) and pick.most is None and isinstance(pick.span, int)
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        return pa.schema([each for each in self.rows.schema if each.name != WINDOW])
+
+    time_rule = "CTI T leaves as T"
+
+    def needs(self, wanted: Sequence[str]) -> Sequence[tuple[str, ...]]:
+        read = {*wanted, PLACE, *self.pick.reads} - {WINDOW}
+        return [tuple(name for name in self.rows.schema.names if name in read)]
+
+    def describe(self) -> str:
+        return f"TimedWindow {self.pick}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -414,3 +460,83 @@ class Issued(InCycles):
 
     def describe(self) -> str:
         return f"Issued {', '.join(self.values)}{' pinned' * self.pinned}"
+
+
+@dataclass(frozen=True)
+class Total:
+    """A count or a sum of the rows of a window.
+
+    Attributes:
+        name: The column of its values.
+        column: The column of whole numbers that it sums, or of which it counts the values; None to count rows.
+        counts: Whether it counts.
+        entrance: Whether rows that leave still count.
+        double: Whether it sums the nearest doubles, to a double; else int64, and a sum beyond is an error.
+    """
+
+    name: str
+    column: str | None = None
+    counts: bool = True
+    entrance: bool = False
+    double: bool = False
+
+    @property
+    def type(self) -> pa.DataType:
+        """The type of its values."""
+        return pa.float64() if self.double else pa.int64()
+
+    def __str__(self) -> str:
+        what = f"{'count' if self.counts else 'sum'}({self.column or '*'}{' as double' * self.double})"
+        return f"{what}{' entrance' * self.entrance} as {self.name}"
+
+
+@dataclass(frozen=True, eq=False)
+class IssuedTotals(InCycles):
+    """Rows of counts and sums of whole numbers, as `Issued` gives them, straight from the rows of windows.
+
+    Attributes:
+        rows: Rows that live from cycle to cycle.
+        by: The columns of the partition.
+        totals: The counts and sums.
+        schedule: When the query may run.
+        pinned: Whether an empty window stays, and issues its values.
+    """
+
+    rows: Node
+    by: tuple[str, ...]
+    totals: tuple[Total, ...]
+    schedule: Schedule = WHENEVER
+    pinned: bool = False
+
+    def __post_init__(self) -> None:
+        check_known(self.rows.schema, [*self.by, *(each.column for each in self.totals if each.column is not None)])
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return (self.rows,)
+
+    def over(self, *inputs: Node) -> Node:
+        (rows,) = inputs
+        return replace(self, rows=rows)
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        fields = [self.rows.schema.field(name) for name in self.by]
+        own = [pa.field(each.name, each.type) for each in self.totals]
+        return pa.schema([*fields, *own, (CLOCK, TIME_TYPE), (PLACE, pa.int64())])
+
+    takes_ends: ClassVar[Ends] = "later"
+    time_rule = "CTI T leaves as T; rows that are not superseded hold it back unless their ends may come later"
+    held = "the last values of each window"
+
+    @property
+    def numbered(self) -> bool:
+        """Whether the rows say which window they are of; else a key's window is numbered as it begins."""
+        return WINDOW in self.rows.schema.names
+
+    def needs(self, wanted: Sequence[str]) -> Sequence[tuple[str, ...]]:
+        read = [*self.by, *(each.column for each in self.totals if each.column is not None)]
+        return [tuple(dict.fromkeys([*read, PLACE, *([WINDOW] if self.numbered else [])]))]
+
+    def describe(self) -> str:
+        return f"IssuedTotals {', '.join(map(str, self.totals))}{' pinned' * self.pinned}"

@@ -23,7 +23,8 @@ class Part:
         column: Of which the highest or lowest are kept.
         update: The columns of an update group.
         by: The columns that it is by.
-        functions: Its aggregates by their names, each a function and a column; "count" has none.
+        functions: Its aggregates by their names, each a function and a column; "count" has none, and "known" counts the
+            values that are not null.
         entrance: Those for which rows that leave still count.
         differences: Those of which differences are issued.
         pinned: Whether empty windows stay.
@@ -109,7 +110,7 @@ class Window:
                 found[name] = len(rows)
             else:
                 values = [row[column] for row in rows if row[column] is not None]
-                found[name] = FUNCTIONS[function](values) if values else None
+                found[name] = len(values) if function == "known" else FUNCTIONS[function](values) if values else None
         return found
 
 

@@ -130,6 +130,17 @@ QUERIES: Mapping[str, Callable[[], g.Stream]] = {
         .highest(3, "s", update="k")
         .not_dead()
     ),
+    "totals in cycles": lambda: (
+        g.cycles(source())
+        .partition("k")
+        .last_span("2d")
+        .agg(s=g.sum("v"), n=g.count(), entrance="n")
+        .became("new")
+        .partition("k")
+        .last(3)
+        .agg(most=g.sum("s"), pinned=True)
+        .not_dead()
+    ),
     "weighed": lambda: g.cycles(source(), weights=0.4).partition("k").latest(2).any_status(),
     "at fixed times": lambda: g.cycles(source(), every="1d").partition("k").last(3, waiting=1).new(),
     "alerts": lambda: g.alert(

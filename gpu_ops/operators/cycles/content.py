@@ -51,7 +51,7 @@ class AtCyclesOperator(OnTicks, nodes=(AtCycles,)):
         """The content in the cycles before the older CTI."""
         cti, device, fed = min(ctis), self._device, given[0]
         rows = self._known(fed.opened)
-        there = concat([self._closed(rows, fed.closed), *fed.events], device)
+        there = concat([*self._closed(rows, fed.closed), *fed.events], device)
         beats = self._beats.before(cti, given[1].events)
         if there is None or not len(there):
             return StepInput(), cti
@@ -93,19 +93,13 @@ class AtCyclesOperator(OnTicks, nodes=(AtCycles,)):
         until = columns.build({_UNTIL: (rows.ends, None, pa.int64())})
         self._kept.hold(Events(rows.start, TICK, columns.beside(rows.frame, until)))
 
-    def _closed(self, rows: list[Events], closed: Sequence[Events]) -> Events:
-        """Rows with the ends that have come for some of them."""
+    def _closed(self, rows: list[Events], closed: Sequence[Events]) -> list[Events]:
+        """Rows with the ends that have come for some of them, if there are any."""
         device = self._device
         whole = concat(rows, device)
         over = concat([each for each in closed if len(each)], device)
-        if whole is None:
-            return Events(
-                device.columns.array(np.zeros(0, np.int64)),
-                TICK,
-                device.columns.from_arrow(self._node.rows.schema.empty_table()),
-            )
-        if over is None:
-            return whole
+        if whole is None or over is None:
+            return rows
         # A row's start, and its place among arrivals, are no other row's: an end comes directly behind its row.
         host, count = device.columns.host, len(whole)
         places = [host(device.columns.values(each.frame, PLACE)[0]) for each in (whole, over)]
@@ -114,7 +108,7 @@ class AtCyclesOperator(OnTicks, nodes=(AtCycles,)):
         at = np.flatnonzero(order >= count)
         ends = host(whole.ends).copy()
         ends[order[at - 1]] = host(over.ends)[order[at] - count]
-        return Events(whole.start, device.columns.array(ends), whole.frame)
+        return [Events(whole.start, device.columns.array(ends), whole.frame)]
 
     @property
     def parts(self) -> list[Any]:

@@ -118,7 +118,8 @@ class NumberedCyclesOperator(OnTicks, nodes=(NumberedCycles,)):
             rows = rows.where(node.schedule.clocks(rows.start) <= node.until, device)
         if not device.kernels.ascends(rows.start):
             rows = rows.take(np.argsort(rows.start, kind="stable"), device)
-        number = np.searchsorted(cycles, rows.start).astype(np.int64) + self._count
+        numbers = np.arange(self._count, self._count + len(cycles), like=cycles)
+        number = device.kernels.due_places(rows.start, numbers, cycles)
         own = device.columns.build({CYCLE_NUMBER: (number, None, pa.int64())})
         return [Events(node.schedule.clocks(rows.start) * MS, TICK, device.columns.beside(own, rows.frame))]
 

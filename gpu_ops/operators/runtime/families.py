@@ -11,6 +11,8 @@ import gpu_ops.operators.cycles.alerts
 import gpu_ops.operators.cycles.content
 import gpu_ops.operators.cycles.intake
 import gpu_ops.operators.cycles.issued
+import gpu_ops.operators.cycles.timed
+import gpu_ops.operators.cycles.totals
 import gpu_ops.operators.cycles.weighed
 import gpu_ops.operators.cycles.window
 import gpu_ops.operators.deliveries.deliveries

@@ -1,0 +1,256 @@
+"""The walk over rows that come into windows and leave them: counts and sums of each, issued where one has changed.
+
+Rows that leave and rows that come are merged by their places. Of each place the windows that it concerns are compared
+with what they had: where a value has changed, the row of the window ends, and another one is issued.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+import numpy as np
+
+from gpu_ops.devices.cpu.compiling import (
+    CODES,
+    FLOAT,
+    INT,
+    INT_TABLE,
+    INTS,
+    Codes,
+    Floats,
+    Ints,
+    inlined,
+    kernel,
+    output,
+)
+
+OWN = numba.types.Array(numba.types.int64, 2, "C")
+_OWN_BOOLS = numba.types.Array(numba.types.boolean, 2, "C")
+_BOOLS = numba.types.Array(numba.types.boolean, 2, "C", readonly=True)
+
+HELD, WINDOW, SEEN, ISSUED, OPEN, KEY_COLUMNS = range(6)
+"""The columns of a key: how many rows its window has, the number of the window (-1 for none), the place that concerned
+it last, the one at which its row was issued, and where this is among those of the step (-1 for an earlier step)."""
+
+HIGH, LOW, KNOWN, SHOWN, IS_NULL, TOTAL_COLUMNS = range(6)
+"""The columns of a total, behind those of the key: the sum as two limbs of 32 bits, how many values it is of, and what
+was issued last: the value, as its bits if it is a double, and whether it is null."""
+
+COUNTS, COLUMN, ENTRANCE, DOUBLE, FIELDS = range(5)
+"""The fields of a total: whether it counts, the number of its column (-1 for rows), whether rows that leave still
+count, and whether it is a double."""
+
+START, END, CODE, OF, VALUES = range(5)
+"""The lines of rows of earlier steps: from where they are valid and up to where, the key, the window, from here on the
+values, and behind these whether they are null."""
+
+WINDOWS, MADE, ENDED, NULLS, NUMBERS = range(5)
+"""Numbers: that of the next window; how many rows are issued, how many of earlier steps end, and how many nulls."""
+
+UNKNOWN = 1 << 62
+NEVER = -(1 << 63)
+DONE = -1
+
+_LIMB = 32
+_LOWER = (1 << 32) - 1
+_BASE = 4294967296.0
+_EXACT = 1 << 53
+_MOST = (1 << 31) - 1
+_FEW = 32
+"""So many windows of one place are put into the order of their numbers; who takes more puts them there itself."""
+
+
+@inlined
+def _add(state: Any, key: int, row: int, sign: int, totals: Any, values: Any, valid: Any) -> None:
+    """A row comes, or leaves."""
+    state[key, HELD] += sign
+    for each in range(totals.shape[0]):
+        column, at = totals[each, COLUMN], KEY_COLUMNS + each * TOTAL_COLUMNS
+        if sign < 0 and totals[each, ENTRANCE]:
+            continue
+        if column >= 0 and valid.shape[1] and not valid[column, row]:
+            continue
+        state[key, at + KNOWN] += sign
+        if totals[each, COUNTS]:
+            continue
+        value = values[column, row]
+        if totals[each, DOUBLE] and not -_EXACT <= value <= _EXACT:
+            near = float(value)
+            high = np.floor(near / _BASE)
+            state[key, at + HIGH] += sign * int(high)
+            state[key, at + LOW] += sign * int(near - high * _BASE)
+        else:
+            state[key, at + HIGH] += sign * (value >> _LIMB)
+            state[key, at + LOW] += sign * (value & _LOWER)
+
+
+@inlined
+def _close(state: Any, key: int, place: int, count: int, until: Ints, ended: Any, numbers: Ints) -> None:
+    """The row of a window ends."""
+    if state[key, OPEN] >= 0:
+        until[state[key, OPEN]] = place
+    else:
+        at = numbers[ENDED]
+        ended[START, at], ended[END, at] = state[key, ISSUED], place
+        ended[CODE, at], ended[OF, at] = key, state[key, WINDOW]
+        for each in range(count):
+            own = KEY_COLUMNS + each * TOTAL_COLUMNS
+            ended[VALUES + each, at] = state[key, own + SHOWN]
+            ended[VALUES + count + each, at] = state[key, own + IS_NULL]
+        numbers[ENDED] += 1
+    state[key, ISSUED] = UNKNOWN
+
+
+@inlined
+def _in_order(touched: Ints, count: int, state: Any) -> None:
+    """Put windows into the order of their numbers."""
+    for at in range(1, count):
+        key, before = touched[at], at - 1
+        while before >= 0 and state[touched[before], WINDOW] > state[key, WINDOW]:
+            touched[before + 1] = touched[before]
+            before -= 1
+        touched[before + 1] = key
+
+
+@kernel(
+    *(INT, INT, INTS, INTS, CODES, INTS, INTS, INTS, INT_TABLE, _BOOLS, INT_TABLE),
+    *(OWN, output(INT), output(INT), output(INT), output(INT), output(INT), OWN, _OWN_BOOLS),
+    *(OWN, output(FLOAT), output(INT), output(INT)),
+    allocates=False,
+)
+def issue(  # noqa: C901, PLR0912, PLR0915  (one walk: its parts would take all of its arrays)
+    limit: int,
+    pinned: int,
+    starts: Ints,
+    ends: Ints,
+    codes: Codes,
+    comes: Ints,
+    goes: Ints,
+    windows: Ints,
+    values: Any,
+    valid: Any,
+    totals: Any,
+    state: Any,
+    touched: Ints,
+    since: Ints,
+    until: Ints,
+    issued: Ints,
+    of: Ints,
+    made: Any,
+    nulls: Any,
+    ended: Any,
+    double: Floats,
+    bits: Ints,
+    numbers: Ints,
+) -> int:
+    """Take what happens before a place.
+
+    Args:
+        limit: The place.
+        pinned: Whether empty windows stay.
+        starts: The place at which each row comes.
+        ends: That at which it leaves.
+        codes: Its key.
+        comes: The rows that come, in order of their places.
+        goes: Those that leave, likewise.
+        windows: The number of each row's window; nothing if windows are numbered as they begin.
+        values: A line for each column that is read, of whole numbers.
+        valid: Which are not null, likewise; lines of no length if all are.
+        totals: The totals, with the fields above.
+        state: The keys, with the columns above.
+        touched: Room for all keys.
+        since: Room for what is issued: the place from which it is valid.
+        until: Up to where; `UNKNOWN` if nothing supersedes it.
+        issued: Its key.
+        of: The number of its window; no room if nobody asks for it.
+        made: Its values, a line for each total.
+        nulls: False for each of these.
+        ended: Room for rows of earlier steps that end, a column for each.
+        double: A double.
+        bits: Its bits.
+        numbers: See `NUMBERS`.
+
+    Returns:
+        `DONE`; or the number of a total whose sum does not fit 64 bits.
+    """
+    size, come, gone = totals.shape[0], 0, 0
+    while True:
+        place = limit
+        if come < comes.size:
+            place = min(place, starts[comes[come]])
+        if gone < goes.size:
+            place = min(place, ends[goes[gone]])
+        if place >= limit:
+            return DONE
+        count = 0
+        while gone < goes.size and ends[goes[gone]] == place:
+            row = goes[gone]
+            key = codes[row]
+            gone += 1
+            if state[key, SEEN] != place:
+                state[key, SEEN] = place
+                touched[count] = key
+                count += 1
+            _add(state, key, row, -1, totals, values, valid)
+        while come < comes.size and starts[comes[come]] == place:
+            row = comes[come]
+            key = codes[row]
+            come += 1
+            if state[key, SEEN] != place:
+                state[key, SEEN] = place
+                touched[count] = key
+                count += 1
+            if state[key, WINDOW] < 0:
+                if windows.size:
+                    state[key, WINDOW] = windows[row]
+                else:
+                    state[key, WINDOW] = numbers[WINDOWS]
+                    numbers[WINDOWS] += 1
+                state[key, HELD], state[key, ISSUED] = 0, UNKNOWN
+                for each in range(size * TOTAL_COLUMNS):
+                    state[key, KEY_COLUMNS + each] = 0
+            _add(state, key, row, 1, totals, values, valid)
+        if count <= _FEW:
+            _in_order(touched, count, state)
+        for number in range(count):
+            key, at = touched[number], numbers[MADE]
+            if not state[key, HELD] and not pinned:
+                if state[key, ISSUED] != UNKNOWN:
+                    _close(state, key, place, size, until, ended, numbers)
+                state[key, WINDOW] = -1
+                continue
+            changed = state[key, ISSUED] == UNKNOWN
+            for each in range(size):
+                own = KEY_COLUMNS + each * TOTAL_COLUMNS
+                value, is_null = state[key, own + KNOWN], False
+                if not totals[each, COUNTS]:
+                    is_null = value == 0
+                    high = state[key, own + HIGH] + (state[key, own + LOW] >> _LIMB)
+                    low = state[key, own + LOW] & _LOWER
+                    state[key, own + HIGH], state[key, own + LOW] = high, low
+                    if totals[each, DOUBLE]:
+                        double[0] = float(high) * _BASE + float(low)
+                        value = bits[0]
+                    elif -_MOST - 1 <= high <= _MOST:
+                        value = (high << _LIMB) | low
+                    else:
+                        return each
+                made[each, at] = value
+                if is_null:  # memory that nobody touches costs nothing
+                    nulls[each, at] = True
+                    numbers[NULLS] += 1
+                changed |= is_null or value != state[key, own + SHOWN] or state[key, own + IS_NULL] != 0
+            if not changed:
+                continue
+            if state[key, ISSUED] != UNKNOWN:
+                _close(state, key, place, size, until, ended, numbers)
+            since[at], until[at], issued[at] = place, UNKNOWN, key
+            if of.size:
+                of[at] = state[key, WINDOW]
+            state[key, ISSUED], state[key, OPEN] = place, at
+            for each in range(size):
+                own = KEY_COLUMNS + each * TOTAL_COLUMNS
+                state[key, own + SHOWN] = made[each, at]
+                state[key, own + IS_NULL] = not totals[each, COUNTS] and state[key, own + KNOWN] == 0
+            numbers[MADE] += 1

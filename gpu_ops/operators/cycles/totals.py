@@ -1,0 +1,313 @@
+"""Counts and sums of windows become rows that are issued where values change: one walk over what comes and leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from gpu_ops.core.arrow_buffers import room
+from gpu_ops.core.cycles import MS, WINDOW
+from gpu_ops.core.state_tables import MANY, Field, RowRule, StateTable, Tables
+from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK, TIME_TYPE
+from gpu_ops.core.turns import CLOCK, PLACE
+from gpu_ops.devices import Device
+from gpu_ops.devices.cpu import issued as m
+from gpu_ops.errors import SumOverflowError
+from gpu_ops.operators.events import Events, concat
+from gpu_ops.operators.operator import BatchInput, Operator, StepInput
+from gpu_ops.operators.row_order import in_order
+from gpu_ops.operators.state.fields import nullable_columns
+from gpu_ops.operators.state.rows import GroupInterner
+from gpu_ops.plan.cycles import IssuedTotals, Total
+
+_KEY_NUMBERS = {"held": m.HELD, "window": m.WINDOW, "issued": m.ISSUED}
+_TOTAL_NUMBERS = {"high": m.HIGH, "low": m.LOW, "known": m.KNOWN, "shown": m.SHOWN, "null": m.IS_NULL}
+
+
+@dataclass(frozen=True)
+class _Lines:
+    """Rows that are issued, as the walk writes them.
+
+    Attributes:
+        since: int64 place from which each is valid.
+        until: int64 place up to which.
+        key: int64 number of its key.
+        of: int64 number of its window; nothing if nobody asks for it.
+        values: int64: a line for each total; of doubles their bits.
+        nulls: bools: which of these are null; None if none is.
+    """
+
+    since: Any
+    until: Any
+    key: Any
+    of: Any
+    values: Any
+    nulls: Any
+
+    @staticmethod
+    def room(size: int, totals: int, *, placed: bool) -> _Lines:
+        """Room for some rows."""
+        since, until, key = (room(size, np.int64) for _ in range(3))
+        values = room(totals * size, np.int64).reshape(totals, size)
+        nulls = np.zeros((totals, size), np.bool_)  # the system's memory is of zeros already
+        return _Lines(since, until, key, room(size if placed else 0, np.int64), values, nulls)
+
+    def take(self, some: Any) -> _Lines:
+        """Some of them: a stretch, or those for which a mask holds."""
+        of = self.of[some] if len(self.of) else self.of
+        nulls = None if self.nulls is None else self.nulls[:, some]
+        return _Lines(self.since[some], self.until[some], self.key[some], of, self.values[:, some], nulls)
+
+
+class IssuedTotalsOperator(Operator, nodes=(IssuedTotals,)):
+    """The windows of keys, and what was issued of them. The walk runs on the host, whatever the device.
+
+    Args:
+        node: The node.
+        device: Where arrays live.
+    """
+
+    _node: IssuedTotals
+
+    def __init__(self, node: IssuedTotals, device: Device) -> None:
+        super().__init__(node, device)
+        schema = node.rows.schema
+        self._keys = GroupInterner(node.by, schema, device)
+        self._key_schema = pa.schema([schema.field(name) for name in node.by])
+        self._columns = list(dict.fromkeys(each.column for each in node.totals if each.column is not None))
+        self._totals = np.array([self._fields(each) for each in node.totals], np.int64)
+        self._width = m.KEY_COLUMNS + len(node.totals) * m.TOTAL_COLUMNS
+        self._state = np.zeros((0, self._width), np.int64)
+        self._numbers = np.zeros(m.NUMBERS, np.int64)
+        self._opens = False
+
+    def _fields(self, total: Total) -> list[int]:
+        column = -1 if total.column is None else self._columns.index(total.column)
+        return [int(total.counts), column, int(total.entrance), int(total.double)]
+
+    gives_open = True
+
+    def open(self) -> None:
+        """Emit rows as soon as they are issued, and again when they are superseded."""
+        self._opens = True
+
+    def with_open(self) -> Operator | None:
+        """Itself: it takes each row's start and end as they come."""
+        return self
+
+    def batch(self, whole: BatchInput) -> Iterator[Events]:
+        """One step to the end of time."""
+        given, _ = self._stepped(StepInput(list(whole.inputs[0])), MAX_TIME, whole.wanted)
+        yield from given.events
+
+    def step(self, given: Sequence[StepInput], ctis: Sequence[int]) -> tuple[StepInput, int]:
+        """The rows that were issued and superseded before the CTI.
+
+        Raises:
+            SumOverflowError: A sum does not fit int64.
+        """
+        return self._stepped(given[0], ctis[0], self._node.schema.names)
+
+    def _stepped(self, fed: StepInput, cti: int, wanted: Sequence[str]) -> tuple[StepInput, int]:
+        rows = concat([each for each in (*fed.events, *fed.opened, *fed.closed) if len(each)], self._device)
+        made = StepInput() if rows is None else self._walked(rows, fed, cti, wanted)
+        if cti == MAX_TIME:
+            rest = self._rest(wanted)
+            made = StepInput([*made.events, *([rest] if rest is not None else [])], made.opened, made.closed)
+            self._state = np.zeros((0, self._width), np.int64)
+            return made, cti
+        self._forget()
+        issued = self._state[self._shown, m.ISSUED]
+        return made, cti if self._opens or not len(issued) else min(cti, int(issued.min()))
+
+    @property
+    def _shown(self) -> Any:
+        """int64: the keys with a window that has a row."""
+        return np.flatnonzero((self._state[:, m.WINDOW] >= 0) & (self._state[:, m.ISSUED] != m.UNKNOWN))
+
+    # The walk
+
+    def _walked(self, rows: Events, fed: StepInput, cti: int, wanted: Sequence[str]) -> StepInput:
+        """What comes and leaves in a step, as rows that are issued, and rows that end."""
+        node, device, columns = self._node, self._device, self._device.columns
+        host = columns.host
+        whole, opened = (sum(map(len, some)) for some in (fed.events, fed.opened))
+        starts, ends = host(rows.start), host(rows.ends)
+        codes = host(self._keys.codes(rows.frame))
+        comes, goes = np.arange(whole + opened), np.arange(whole)
+        if whole and int(ends[:whole].max()) >= cti:
+            goes = np.flatnonzero(ends[:whole] < cti)
+        goes = np.concatenate([goes, np.arange(whole + opened, len(starts))]) if fed.closed else goes
+        number = host(columns.values(rows.frame, PLACE)[0])
+        keys = [starts[: len(comes)], number[: len(comes)]]
+        if not in_order(keys):
+            comes = np.lexsort(keys[::-1])
+        left = ends if len(goes) == len(ends) else ends[goes]
+        if not device.kernels.ascends(columns.array(left)):
+            goes = goes[np.argsort(left, kind="stable")]
+        windows = host(columns.values(rows.frame, WINDOW)[0]) if node.numbered else np.zeros(0, np.int64)
+        self._make_room()
+        totals, size = len(node.totals), len(comes) + len(goes) + 1
+        lines = _Lines.room(size, totals, placed=PLACE in wanted)
+        known = int((self._state[:, m.ISSUED] != m.UNKNOWN).sum())
+        ended = np.empty((m.VALUES + 2 * totals, min(known, size) + 1), np.int64)
+        values, valid = self._read(rows.frame)
+        double = np.zeros(1)
+        self._state[:, m.OPEN] = -1
+        self._numbers[[m.MADE, m.ENDED, m.NULLS]] = 0
+        why = m.issue(
+            cti, int(node.pinned), starts, ends, codes, comes, goes, windows, values, valid, self._totals, self._state,
+            np.empty(len(self._state), np.int64), lines.since, lines.until, lines.key, lines.of, lines.values,
+            lines.nulls, ended, double, double.view(np.int64), self._numbers,
+        )  # fmt: skip
+        if why != m.DONE:
+            raise SumOverflowError(
+                "The sum does not fit int64.",
+                column=node.totals[why].name,
+                remedy="Sum a wider type, for instance a decimal or a float: g.sum(g.col(…).cast(g.Float64)).",
+            )
+        lines = lines if self._numbers[m.NULLS] else replace(lines, nulls=None)
+        made = lines.take(slice(0, int(self._numbers[m.MADE])))
+        ended = ended[:, : self._numbers[m.ENDED]]
+        since, until, key, of = ended[: m.VALUES]
+        over = _Lines(since, until, key, of, ended[m.VALUES : -totals], ended[-totals:] != 0)
+        if cti == MAX_TIME and not self._opens:
+            # Nothing supersedes those that are left any more.
+            left = self._shown[self._state[self._shown, m.OPEN] >= 0]
+            made.until[self._state[left, m.OPEN]] = MAX_TIME
+            self._state[left, m.ISSUED] = m.UNKNOWN
+        closed = [self._rows(over, wanted)] if len(over.since) else []
+        stays = made.until == m.UNKNOWN
+        if not stays.any():
+            return self._given(self._rows(made, wanted), None, closed)
+        return self._given(self._rows(made.take(~stays), wanted), self._rows(made.take(stays), wanted), closed)
+
+    def _given(self, gone: Events, stays: Events | None, closed: list[Events]) -> StepInput:
+        """Rows whose ends are known, rows that are issued, and rows of earlier steps that end."""
+        known = [gone] if len(gone) else []
+        if not self._opens:
+            return StepInput([*closed, *known])
+        return StepInput(known, [] if stays is None else [Events(stays.start, TICK, stays.frame)], closed)
+
+    def _read(self, frame: Any) -> tuple[Any, Any]:
+        """(host int64 lines of the columns that are read, host bools of those that are not null)."""
+        columns, count = self._device.columns, self._device.columns.rows(frame)
+        lines, valids = list[Any](), list[Any]()
+        for name in self._columns:
+            valid = columns.validity(frame, name)
+            valids.append(valid if valid is None else columns.host(valid))
+            summed = any(each.column == name and not each.counts for each in self._node.totals)
+            values = columns.host(columns.values(frame, name)[0]) if summed else np.zeros(count, np.int64)
+            lines.append(values.astype(np.int64, copy=False))
+        made = lines[0].reshape(1, count) if len(lines) == 1 else np.array(lines, np.int64).reshape(len(lines), count)
+        if all(each is None for each in valids):
+            return made, np.zeros((len(lines), 0), np.bool_)
+        return made, np.stack([np.ones(count, np.bool_) if each is None else each for each in valids])
+
+    # What goes out
+
+    def _rest(self, wanted: Sequence[str]) -> Events | None:
+        """The rows that nothing supersedes any more, if they are not given yet."""
+        shown = self._shown
+        if self._opens or not len(shown):
+            return None
+        state, at = self._state[shown], m.KEY_COLUMNS + np.arange(len(self._node.totals)) * m.TOTAL_COLUMNS
+        values, nulls = state[:, at + m.SHOWN].T, state[:, at + m.IS_NULL].T != 0
+        ends = np.full(len(shown), MAX_TIME)
+        return self._rows(_Lines(state[:, m.ISSUED], ends, shown, state[:, m.WINDOW], values, nulls), wanted)
+
+    def _rows(self, made: _Lines, wanted: Sequence[str]) -> Events:
+        """The events of some lines."""
+        node, columns = self._node, self._device.columns
+        own = {}
+        for at, each in enumerate(node.totals):
+            values = np.ascontiguousarray(made.values[at])
+            valid = None if made.nulls is None else columns.array(~made.nulls[at])
+            own[each.name] = columns.array(values.view(np.float64) if each.double else values), valid, each.type
+        if CLOCK in wanted:
+            own[CLOCK] = columns.array(node.schedule.clocks(made.since) * MS), None, TIME_TYPE
+        if PLACE in wanted:
+            own[PLACE] = columns.array(np.ascontiguousarray(made.of)), None, pa.int64()
+        frame = columns.build(own)
+        keys = self._keys.keys_of(columns.array(np.ascontiguousarray(made.key))) if node.by else None
+        frame = frame if keys is None else columns.beside(keys, frame)
+        since, until = (columns.array(np.ascontiguousarray(each)) for each in (made.since, made.until))
+        return Events(since, until, frame)
+
+    # State
+
+    def _make_room(self) -> None:
+        count, before = len(self._keys), len(self._state)
+        if before < count:
+            made = np.zeros((max(count, 2 * before), self._width), np.int64)
+            made[:before] = self._state
+            made[before:, m.WINDOW], made[before:, m.SEEN], made[before:, m.ISSUED] = -1, m.NEVER, m.UNKNOWN
+            self._state = made
+
+    def _forget(self) -> None:
+        """Forget keys without a window, if most are."""
+        count = len(self._keys)
+        self._make_room()
+        used = self._state[:count, m.WINDOW] >= 0
+        if self._keys.crowded and self._keys.forget(used) is not None:
+            left, self._state = self._state[:count][used], np.zeros((0, self._width), np.int64)
+            self._make_room()
+            self._state[: len(left)] = left
+
+    @property
+    def alive(self) -> int:
+        """How many windows it knows."""
+        return int((self._state[:, m.WINDOW] >= 0).sum())
+
+    waiting = 0
+
+    def tables(self) -> dict[str, pa.Table]:
+        """The keys, with the totals of their windows and what was issued."""
+        count, columns = len(self._keys), self._device.columns
+        self._make_room()
+        own = {name: self._state[:count, at] for name, at in _KEY_NUMBERS.items()}
+        for each in range(len(self._node.totals)):
+            begin = m.KEY_COLUMNS + each * m.TOTAL_COLUMNS
+            own |= {f"{name} {each}": self._state[:count, begin + at] for name, at in _TOTAL_NUMBERS.items()}
+        made = {"windows": pa.table({name: pa.array(np.ascontiguousarray(each)) for name, each in own.items()})}
+        made["number"] = pa.table({"next": pa.array([int(self._numbers[m.WINDOWS])])})
+        if self._node.by and self._keys.keys is not None:
+            made["keys"] = columns.to_arrow(self._keys.keys, self._key_schema)
+        return made
+
+    def declared(self, tables: Tables) -> Iterator[StateTable]:
+        """The tables that `tables` gives."""
+        yield StateTable("keys", nullable_columns(self._key_schema, ""))
+        keys = (tables["keys"].num_rows if "keys" in tables else 0) if self._node.by else 1
+        place = Field(pa.int64(), least=MIN_TIME, most=MAX_TIME, besides=(m.UNKNOWN,))
+        count, limb = Field(pa.int64(), least=0, most=MANY), Field(pa.int64(), least=-MANY, most=MANY)
+        columns = {"held": count, "window": Field(pa.int64(), least=-1, most=MANY), "issued": place}
+        for each in range(len(self._node.totals)):
+            columns |= {f"high {each}": limb, f"low {each}": limb, f"known {each}": count}
+            columns |= {f"shown {each}": Field(pa.int64()), f"null {each}": Field(pa.int64(), least=0, most=1)}
+        issued = RowRule(
+            "issued",
+            "is not the place of a window's row",
+            lambda table: np.equal(table["window"].to_numpy() < 0, table["issued"].to_numpy() == m.UNKNOWN),
+        )
+        yield StateTable("windows", columns, rows=keys, required=True, rules=(issued,))
+        yield StateTable("number", {"next": count}, rows=1, required=True)
+
+    def restore(self, tables: Mapping[str, pa.Table]) -> None:
+        """The state that `tables` gave."""
+        if "keys" in tables:
+            self._keys.restore(self._device.columns.from_arrow(tables["keys"]))
+        self._make_room()
+        windows = tables["windows"]
+        count = windows.num_rows
+        for name, at in _KEY_NUMBERS.items():
+            self._state[:count, at] = windows[name].to_numpy()
+        for each in range(len(self._node.totals)):
+            begin = m.KEY_COLUMNS + each * m.TOTAL_COLUMNS
+            for name, at in _TOTAL_NUMBERS.items():
+                self._state[:count, begin + at] = windows[f"{name} {each}"].to_numpy()
+        self._numbers[m.WINDOWS] = tables["number"]["next"][0].as_py()
