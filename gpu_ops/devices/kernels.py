@@ -788,6 +788,20 @@ class JoinKernels(Protocol):
             int64 indices of the others; -1 where there is none.
         """
 
+    def last_by_place(self, codes: Codes, places: Ints, other_codes: Codes, other_places: Ints, groups: int) -> Ints:
+        """The same of events and others that are in order of place, their groups mixed.
+
+        Args:
+            codes: int32 group of each event.
+            places: int64, ascending.
+            other_codes: int32 group of each of the others.
+            other_places: int64, ascending.
+            groups: How many groups there are.
+
+        Returns:
+            int64 indices of the others; -1 where there is none.
+        """
+
 
 class NumberKernels(Protocol):
     """Numbers as integers that add up exactly, in any order: limbs, and codes of the same order."""

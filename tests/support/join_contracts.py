@@ -153,9 +153,20 @@ def last_by_then(codes: Any, start: Any, other_codes: Any, other_start: Any) -> 
     )
 
 
+@st.composite
+def sides_by_place(draw: st.DrawFn) -> tuple[Any, ...]:
+    """What `last_by_place` takes."""
+    made: list[Any] = []
+    for codes, start, _ in draw(SIDES):
+        order = np.argsort(start, kind="stable")
+        made += [codes[order], start[order]]
+    return *made, 1 + max((int(code) for codes in made[::2] for code in codes), default=0)
+
+
 CONTRACTS = {
     "coverage": Contract(lifetimes(), covers),
     "joined": Contract(some_pairs_joined(), met_joined),
+    "last_by_place": Contract(sides_by_place(), lambda *sides: last_by_then(*sides[:-1])),
     "last_started": Contract(SIDES.map(lambda sides: (*sides[0][:2], *sides[1][:2])), last_by_then),
     "meetings": Contract(some_pairs(), met),
     "meetings_in_order": Contract(some_in_order(), met_in_order),

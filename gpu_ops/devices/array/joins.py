@@ -32,6 +32,16 @@ def last_started(codes: Array, start: Array, other_codes: Array, other_start: Ar
     return xp.where((last >= 0) & (other == codes), last, -xp.ones_like(last))
 
 
+def last_by_place(codes: Array, places: Array, other_codes: Array, other_places: Array, groups: int) -> Array:
+    """The same of events and others in order of place: the others are put in order of their groups."""
+    del groups
+    xp = array_namespace(places)
+    order = xp.argsort(other_codes, stable=True)
+    last = last_started(codes, places, xp.take(other_codes, order), xp.take(other_places, order))
+    known = xp.take(xp.concat([order, xp.zeros(1, dtype=order.dtype)]), xp.where(last < 0, xp.zeros_like(last), last))
+    return xp.where(last < 0, last, known)
+
+
 def pair_offsets(first: Array, last: Array) -> Array:
     """How many pairs come before those of each event, and how many there are."""
     return running_sums(array_namespace(first), last - first)

@@ -32,6 +32,7 @@ from gpu_ops.devices.array.holding import count_holding, pairs_holding
 from gpu_ops.devices.array.joins import (
     coverage,
     joined,
+    last_by_place,
     last_started,
     meetings,
     meetings_in_order,

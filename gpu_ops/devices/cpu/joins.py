@@ -171,6 +171,24 @@ def last_started(codes: Codes, start: Ints, other_codes: Codes, other_start: Int
     return last
 
 
+@kernel(CODES, INTS, CODES, INTS, INT)
+def last_by_place(codes: Codes, places: Ints, other_codes: Codes, other_places: Ints, groups: int) -> Ints:
+    """The same of events and others that are in order of place, their groups mixed.
+
+    Examples:
+        >>> codes = np.array([0, 1, 0], np.int32)
+        >>> last_by_place(codes, np.array([2, 3, 9]), codes, np.array([2, 7, 8]), 2)
+        array([ 0, -1,  2])
+    """
+    last, latest, at = np.empty(codes.size, np.int64), np.full(groups, -1), 0
+    for event in range(codes.size):
+        while at < other_codes.size and other_places[unsigned(at)] <= places[event]:
+            latest[unsigned(other_codes[unsigned(at)])] = at
+            at += 1
+        last[event] = latest[unsigned(codes[event])]
+    return last
+
+
 @kernel(INTS, INTS)
 def pair_offsets(first: Ints, last: Ints) -> Ints:
     """How many pairs come before those of each event, and how many there are.

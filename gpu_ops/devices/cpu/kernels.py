@@ -46,6 +46,7 @@ from gpu_ops.devices.cpu.holding import count_holding, pairs_holding
 from gpu_ops.devices.cpu.joins import (
     coverage,
     joined,
+    last_by_place,
     last_started,
     meetings,
     meetings_in_order,

@@ -74,6 +74,8 @@ class AliveInstances:
         columns = self._device.columns
         self.end = self.end.copy()
         self.end[index] = end
+        if self._schema.names == [self._number]:
+            return
         source = np.arange(len(self.ids), like=self.ids)
         source[index] = np.arange(len(self.ids), len(self.ids) + len(end), like=self.ids)
         self.frame = columns.take(columns.concat([self.frame, frame]), source)

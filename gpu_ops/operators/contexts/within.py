@@ -120,17 +120,9 @@ class WithinOperator(WithInstances, nodes=(Within,)):
             return []
         device, alive, node = self._device, self._alive, self._node
         columns, kernels = device.columns, device.kernels
-        codes, others = self._codes(rows)
-        at = np.arange(len(rows), like=rows.start)
-        left = AxisRows(codes, rows.start, rows.start + TICK, {}, columns.build({PLACE: (at, None, pa.int64())}))
-        number = np.arange(len(alive), like=alive.ids)
-        right = AxisRows(others, alive.begin, alive.end, {}, columns.build({PLACE: (number, None, pa.int64())}))
-        left, right = (ordered(each, "low", device) for each in (left, right))
-        pairs = list(joins.overlaps(left, right, device))
-        if not pairs:
+        event, instance = self._met(rows)
+        if not len(event):
             return []
-        event = kernels.take(_numbers(left, device), np.concatenate([each.rows for each in pairs]))
-        instance = kernels.take(_numbers(right, device), np.concatenate([each.others for each in pairs]))
         place = kernels.take(rows.start, event)
         if not in_order([place, instance]):
             order = stable_order([place, instance], place, device)
@@ -146,15 +138,41 @@ class WithinOperator(WithInstances, nodes=(Within,)):
         wanted = [name for name in node.schema.names if name in {*names, *own, *carried}]
         return [Events(place, TICK, columns.select(columns.beside(*parts), wanted))]
 
-    def _codes(self, rows: Events) -> tuple[Any, Any]:
-        """int32 key of each event, and of each instance."""
+    def _met(self, rows: Events) -> tuple[Any, Any]:
+        """(int64 event, int64 instance) of each pair of an event and an instance that it is within."""
+        device, alive, kernels, columns = self._device, self._alive, self._device.kernels, self._device.columns
+        codes, others, groups = self._codes(rows)
+        if kernels.ascends(rows.start) and kernels.ascends(alive.begin):
+            before = kernels.touched_rows(others, np.arange(len(alive), like=alive.begin), groups)[3]
+            ended = kernels.take(alive.end, np.maximum(before, 0))
+            if not bool(((before >= 0) & (ended > alive.begin)).any()):
+                # Of each key one at a time: an event is within the last one that has started, or within none.
+                last = kernels.last_by_place(codes, rows.start, others, alive.begin, groups)
+                there = (last >= 0) & (kernels.take(alive.end, np.maximum(last, 0)) > rows.start)
+                event = kernels.keep(there)
+                return event, kernels.take(last, event)
+        at = np.arange(len(rows), like=rows.start)
+        left = AxisRows(codes, rows.start, rows.start + TICK, {}, columns.build({PLACE: (at, None, pa.int64())}))
+        number = np.arange(len(alive), like=alive.ids)
+        right = AxisRows(others, alive.begin, alive.end, {}, columns.build({PLACE: (number, None, pa.int64())}))
+        left, right = (ordered(each, "low", device) for each in (left, right))
+        pairs = list(joins.overlaps(left, right, device))
+        if not pairs:
+            return at[:0], at[:0]
+        event = kernels.take(_numbers(left, device), np.concatenate([each.rows for each in pairs]))
+        instance = kernels.take(_numbers(right, device), np.concatenate([each.others for each in pairs]))
+        return event, instance
+
+    def _codes(self, rows: Events) -> tuple[Any, Any, int]:
+        """(int32 key of each event, of each instance, how many keys there are)."""
         columns, on = self._device.columns, self._node.on
         if not on:
-            return tuple(np.zeros_like(each, dtype=np.int32) for each in (rows.start, self._alive.ids))  # type: ignore[return-value]
+            mine, others = (np.zeros_like(each, dtype=np.int32) for each in (rows.start, self._alive.ids))
+            return mine, others, 1
         names = [mine for mine, _ in on]
         theirs = joins.right_keys(on, self._alive.frame, self._device)
-        codes, _, _ = columns.key_codes(columns.concat([columns.select(rows.frame, names), theirs]), names)
-        return codes[: len(rows)], codes[len(rows) :]
+        codes, groups, _ = columns.key_codes(columns.concat([columns.select(rows.frame, names), theirs]), names)
+        return codes[: len(rows)], codes[len(rows) :], groups
 
     def _placed(self, place: Any) -> Any:
         """int64 number of each row: in its level of its turn, in order.

@@ -243,6 +243,34 @@ class GroupTotals(GroupValues):
         self._edges = edges, touched
         self._taken_in(changes.frame, codes, walk, first, last, limit)
 
+    def answered(self, changes: Changes, asked: Any, places: Any, limit: int) -> Any:
+        """Take in a part of a step; a frame of the values of some groups at some places, null where one holds no row.
+
+        Args:
+            changes: The rows that enter and leave.
+            asked: int32: the groups.
+            places: int64: behind what happens at which place each is asked for.
+            limit: The odd place up to which the step goes.
+        """
+        kernels, take, window = self._device.kernels, self._device.kernels.take, self._window
+        codes = self.codes(changes.frame)
+        come, go = kernels.keep(changes.enters), kernels.keep(changes.leaves)
+        # A question is an edge that changes nothing.
+        place = np.concatenate([take(changes.enter, come), take(changes.leave, go), places])
+        here = np.concatenate([take(codes, come), take(codes, go), asked])
+        order = np.argsort(place, kind="stable")
+        place, here = take(place, order), take(here, order)
+        groups = window.groups_of(here, every=False)
+        local = places_among(groups, self.groups, self._device)(here)
+        touched = Touched.of(local, place, len(groups), self._device)
+        walk = GroupWalk(groups, touched.each(local, self._device), take(place, touched.first), touched.before)
+        row = np.empty_like(touched.row)
+        row[order] = touched.row
+        first, last = (np.full_like(changes.enter, len(touched.first)) for _ in range(2))
+        first[come], last[go] = row[: len(come)], row[len(come) : len(come) + len(go)]
+        self._taken_in(changes.frame, codes, walk, first, last, limit)
+        return self.at_rows(row[len(come) + len(go) :])
+
     def _taken_in(self, frame: Any, codes: Any, walk: GroupWalk, first: Any, last: Any, limit: int) -> None:
         """Have the values at the rows of a walk, and the state behind it.
 

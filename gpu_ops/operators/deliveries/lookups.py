@@ -14,6 +14,7 @@ from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK
 from gpu_ops.core.turns import PLACE
 from gpu_ops.devices import Device
 from gpu_ops.operators.deliveries.changes import Changes, changes_of, no_changes
+from gpu_ops.operators.deliveries.group_totals import GroupTotals
 from gpu_ops.operators.deliveries.group_values import GroupValues
 from gpu_ops.operators.deliveries.window_content import WindowContent
 from gpu_ops.operators.events import Events, concat
@@ -162,6 +163,12 @@ class LookupOperator(AnswersRows, nodes=(Lookup,)):
     def _found(self, values: GroupValues, on: On, changes: Changes, rows: Events | None, limit: int) -> Any:
         """A frame of aggregates for each row."""
         device = self._device
+        if isinstance(values, GroupTotals):
+            places = changes.enter[:0] if rows is None else rows.start & ~1
+            asked = places.astype(np.int32) if rows is None else values.codes(self._asking(on, rows))
+            made = values.answered(changes, asked, places, limit)
+            values.rest()
+            return made
         if rows is None:
             values.step(changes, limit, forced=False)
             values.rest()
@@ -379,7 +386,11 @@ def _of_groups(node: Lookup, device: Device) -> list[tuple[On, GroupValues]]:
     for each in node.looked:
         keys = tuple(inner for _, inner in each.on)
         found.setdefault(each.on, []).append(Delivered(each.aggregate, keys))
-    return [(on, GroupValues(some, node.content.schema, device)) for on, some in found.items()]
+    schema = node.content.schema
+    return [
+        (on, (GroupTotals if GroupTotals.takes(some, schema) else GroupValues)(some, schema, device))
+        for on, some in found.items()
+    ]
 
 
 def _later(changes: Changes) -> Changes:

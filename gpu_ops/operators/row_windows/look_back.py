@@ -88,41 +88,47 @@ class LookBackOperator(Operator, nodes=(LookBack,)):
             fresh, own = columns.take(fresh, order), np.empty_like(order)
             own[order] = np.arange(known, known + len(start), like=start)
         recent = columns.concat([self._recent, fresh])
-        by, codes = self._by_kind(recent)
+        preceding = self._one_before(recent)
         made = []
         for each in self._node.earlier:
             if each.together:
                 at, there = self._batch_mates(frame, start, each.back)
                 at = at + known if own is None else take(own, at)
             else:
-                at, there = self._before(by, codes, each.back)
-                at, there = (at[known:], there[known:]) if own is None else (take(at, own), take(there, own))
+                at = self._before(preceding, each.back)
+                at = at[known:] if own is None else take(at, own)
+                there = at >= 0
+                at = np.maximum(at, 0)
             one = columns.rename(columns.select(recent, [each.column]), each.column, each.name)
             one = columns.take(one, at)
             made.append(one if bool(there.all()) else columns.null_where(one, there))
-        stays, count = np.ones_like(by, dtype=np.bool_), max(len(by) - self._node.most, 0)
-        stays[by[:count]] = codes[:count] != codes[len(by) - count :]
+        # Those that have fewer rows of their kind behind them than somebody looks back.
+        stays, passed = np.full_like(preceding, True, dtype=np.bool_), self._before(preceding, self._node.most)
+        stays[passed[passed >= 0]] = False
         self._recent = columns.take(recent, self._device.kernels.keep(stays))
         return made[0] if len(made) == 1 else columns.beside(*made)
 
-    def _by_kind(self, recent: Any) -> tuple[Any, Any]:
-        """(the order of rows by what they are within, a number for what each is within, in that order)."""
+    def _one_before(self, recent: Any) -> Any:
+        """int64: for each row the one before it of its kind, which is what it is within; -1 for none."""
         columns, within = self._device.columns, list(self._node.within)
         every = columns.array(np.arange(columns.rows(recent)))
         if not within:
-            return every, np.zeros_like(every)
+            return every - 1
         codes, groups, _ = columns.key_codes(columns.select(recent, within), within)
-        by = self._device.kernels.group_order(codes, groups, every)
-        return by, self._device.kernels.take(codes, by)
+        return self._device.kernels.touched_rows(codes, every, groups)[3]
 
-    def _before(self, by: Any, codes: Any, back: int) -> tuple[Any, Any]:
-        """(for each row the one so many before it of its kind, whether there is one)."""
-        at, there = np.zeros_like(by), np.zeros_like(by, dtype=np.bool_)
-        count = len(by) - back
-        if count > 0:
-            at[by[back:]] = by[:count]
-            there[by[back:]] = codes[back:] == codes[:count]
-        return at, there
+    def _before(self, one: Any, back: int) -> Any:
+        """int64: for each row the one so many before it of its kind, by leaps over 1, 2, 4 … rows; -1 for none."""
+
+        def leapt(at: Any, leaps: Any) -> Any:
+            return np.where(at < 0, at, self._device.kernels.take(leaps, np.maximum(at, 0)))
+
+        at, leaps = np.arange(len(one), like=one), one
+        while back:
+            at = leapt(at, leaps) if back & 1 else at
+            back >>= 1
+            leaps = leapt(leaps, leaps) if back else leaps
+        return at
 
     def _batch_mates(self, frame: Any, start: Any, back: int) -> tuple[Any, Any]:
         """(of each row the index of the one so many before it in its batch, whether there is one)."""
