@@ -292,8 +292,11 @@ class CycleRuntime:
             known = self._tables[table]
             given = table_of(rows, known.schema)
             times = np.full(len(given), self._clock) if at is None else arrival_times(at, len(given))
-            known.content.append((self._epochs(times), given))
-            return self._sent(known.inserted, given, at)
+            placed(times, self._clock, self._next)  # times that go back are refused before anything has changed
+            epochs = self._epochs(times)
+            known.content.append((epochs, given))
+            # What comes while the clock shows the very time of a reading is read at once.
+            return self._sent(known.inserted, given, at, (known.read, epochs <= self._clock))
 
     def _epochs(self, times: Any) -> Any:
         """int64: when partitions' conditions see rows that come to a table at some milliseconds."""
@@ -389,8 +392,15 @@ class CycleRuntime:
         self._next, self._clock = first + 1, now
         return self._turned({}, np.array([first * TURN]), np.array([now]), first, before)
 
-    def _sent(self, leaf: Any, table: pa.Table, at: Any) -> SentCycles:
-        """Some rows of a stream or a table, each when the clock shows its time."""
+    def _sent(self, leaf: Any, table: pa.Table, at: Any, also: tuple[Any, Any] | None = None) -> SentCycles:
+        """Some rows of a stream or a table, each when the clock shows its time.
+
+        Args:
+            leaf: Their leaf.
+            table: The rows.
+            at: When each comes, as in `send`.
+            also: Another leaf, and which of the rows come to it too.
+        """
         if not len(table):
             return SentCycles([])
         first, before = self._next, self._clock
@@ -399,7 +409,11 @@ class CycleRuntime:
         self._next, self._clock = int(places[-1]) // TURN + 1, int(times[-1])
         moved = np.flatnonzero(np.diff(places, prepend=(first - 1) * TURN) > TURN)
         rows = PlacedRows(places, table, times * _MILLISECOND)
-        return self._turned({leaf: rows}, places[moved] - TURN, times[moved], first, before)
+        arrived = {leaf: rows}
+        if also is not None and also[1].any():
+            some = table.filter(pa.array(also[1]))
+            arrived[also[0]] = PlacedRows(places[also[1]], some, times[also[1]] * _MILLISECOND)
+        return self._turned(arrived, places[moved] - TURN, times[moved], first, before)
 
     def _turned(self, arrived: dict[Feed, PlacedRows], places: Any, clocks: Any, first: int, before: int) -> SentCycles:
         """Have the queries take some turns.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields, replace
 
 import pyarrow as pa
 
@@ -77,17 +77,47 @@ def status_of(condition: Expression) -> tuple[str, frozenset[int]] | None:
     return None
 
 
-def inner_query_of(condition: Expression) -> tuple[q.CycleQuery | None, Expression | None, bool]:
-    """The query that a condition is about, the value that is to be among its own, and whether it is turned around."""
+@dataclass(frozen=True)
+class InnerCondition:
+    """A condition about the rows of a query within another one.
+
+    Attributes:
+        query: The query.
+        value: What is compared with the values of its only column; None where it is asked whether it has rows.
+        operator: How it is compared.
+        negated: Whether the condition is turned around.
+    """
+
+    query: q.CycleQuery
+    value: Expression | None = None
+    operator: str = "="
+    negated: bool = False
+
+
+_TURNED = {"=": "=", "!=": "!=", "<": ">", ">": "<", "<=": ">=", ">=": "<="}
+
+
+def inner_condition(condition: Expression) -> InnerCondition | None:
+    """A condition that is about a query within as a whole; None if it is another one."""
     match condition:
         case q.QueryHasRows(query):
-            return query, None, False
+            return InnerCondition(query)
         case Inclusion(value, (q.InnerQuery(query),), negated):
-            return query, value, negated
+            return InnerCondition(query, value, negated=negated)
+        case Operation(operator, value, q.InnerQuery(query)) if operator in _TURNED and _gives_one_row(query):
+            return InnerCondition(query, value, operator)
+        case Operation(operator, q.InnerQuery(query), value) if operator in _TURNED and _gives_one_row(query):
+            return InnerCondition(query, value, _TURNED[operator])
         case Prefixed("not", operand):
-            found, asked, turned = inner_query_of(operand)
-            return found, asked, not turned
-    return None, None, False
+            found = inner_condition(operand)
+            return None if found is None else replace(found, negated=not found.negated)
+    return None
+
+
+def _gives_one_row(query: q.CycleQuery) -> bool:
+    """Whether a query gives an aggregate of all its rows."""
+    items, plain = query.select.items, not (query.further or query.limit is not None or query.select.group_by)
+    return plain and len(items) == 1 and items[0].expression is not None and bool(aggregate_calls(items[0].expression))
 
 
 def kept_sides(source: q.JoinedTables) -> set[str]:

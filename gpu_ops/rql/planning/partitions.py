@@ -15,12 +15,14 @@ from gpu_ops.plan import moments
 from gpu_ops.plan.aggregate_kinds import Aggregate
 from gpu_ops.plan.cycle_chains import Becoming, Chain, IssuedAggregate, Stage
 from gpu_ops.plan.cycle_picks import BestRows, CyclePick, LastMilliseconds, LastRows, LatestRows, RandomRows, Size
-from gpu_ops.plan.cycles import Intake
+from gpu_ops.plan.cycles import Intake, beats_of
 from gpu_ops.plan.nodes import Filter, Node, extended
 from gpu_ops.plan.ordered_aggregates import median
+from gpu_ops.rql.planning.conditions import conjuncts, inner_condition
 from gpu_ops.rql.planning.known import KnownSources, KnownStream, QuerySettings, SizesByKey
-from gpu_ops.rql.planning.refreshed import RefreshedTables
+from gpu_ops.rql.planning.refreshed import RefreshedTables, forever, is_plain
 from gpu_ops.rql.planning.scopes import BoundTable, TableScope
+from gpu_ops.rql.planning.selects import CycleRows, SelectPlanner
 from gpu_ops.rql.queries import RowStatus, StagePartition, StoredAggregate, StreamTable
 from gpu_ops.texts.binding import types as t
 from gpu_ops.texts.binding.bound import Bound, literal
@@ -68,12 +70,24 @@ class PartitionPlanner:
         stream, first = streams[table.stream], table.stages[0]
         rows = stream.arrivals
         if first.where is not None:
-            tables = RefreshedTables(self._known.tables, rows, first.where)
+            inner = {each: inner_condition(each) for each in conjuncts(first.where)}
+            joined = [each for each in inner.values() if each and each.value and not is_plain(each.query)]
+            plain = [each for each, found in inner.items() if found not in joined]
+            for each in joined:
+                rows = self._as_read(stream).beside(rows, [BoundTable("", stream.schema, "")], each)
+            tables = RefreshedTables(self._known.tables, rows, plain)
             scope = _PrefilterScope(table.alias, stream.schema, tables)
-            condition = truth(bind(first.where, scope), "'where'")
-            rows = Filter(tables.rows, condition)
+            rows = tables.rows
+            for condition in plain:
+                rows = Filter(rows, truth(bind(condition, scope), "'where'"))
         sizes = _sizes_of(first, self._settings.sizes, stream.schema)
         return Accepted(stream, extended(rows, (value.alias(name) for name, value in sizes.items())))
+
+    def _as_read(self, stream: KnownStream) -> SelectPlanner:
+        """Queries over tables as they had been read when each event of a stream came."""
+        tables = {name: forever(table.read) for name, table in self._known.tables.items()}
+        schemas = {name: table.schema for name, table in self._known.tables.items()}
+        return SelectPlanner(CycleRows({}, {}, tables, schemas, {}, beats_of(stream.arrivals), None))
 
     def chain(self, table: StreamTable, source: Node, stream: KnownStream) -> Chain:
         """A chain of partitions.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 
 import narwhals as nw
@@ -14,9 +14,10 @@ from gpu_ops.plan.lifetimes import AlterLifetime, Lifetime
 from gpu_ops.plan.lookups import Looked, Lookup
 from gpu_ops.plan.nodes import Filter, Node, Project, extended
 from gpu_ops.plan.windows import named_aggregates
+from gpu_ops.rql.planning.conditions import aggregate_calls, walked
 from gpu_ops.rql.planning.known import KnownTable
 from gpu_ops.rql.planning.scopes import BoundTable, TableScope
-from gpu_ops.rql.queries import CycleQuery, InnerQuery, JoinedTables, PlainTable
+from gpu_ops.rql.queries import CycleQuery, InnerQuery, JoinedTables, PlainTable, QueryHasRows
 from gpu_ops.texts.binding import types as t
 from gpu_ops.texts.binding.bound import Bound, as_type
 from gpu_ops.texts.binding.conditions import compared_as, truth
@@ -40,7 +41,7 @@ class RefreshedTables:
     Args:
         known: The tables.
         rows: The events, on turns.
-        where: The condition.
+        conditions: What is asked of the events.
 
     Attributes:
         rows: The events with these columns.
@@ -49,11 +50,11 @@ class RefreshedTables:
         PlacedError: A query is not one that can stand here.
     """
 
-    def __init__(self, known: Mapping[str, KnownTable], rows: Node, where: Expression) -> None:
+    def __init__(self, known: Mapping[str, KnownTable], rows: Node, conditions: Sequence[Expression]) -> None:
         self._known, self.rows = known, rows
         self._made: dict[Inclusion, Bound] = {}
         scope = TableScope([BoundTable("", rows.schema, "")], nw.col(CLOCK).dt.timestamp("ms"))
-        for number, node in enumerate(dict.fromkeys(_inclusions(where))):
+        for number, node in enumerate(dict.fromkeys(found for each in conditions for found in _inclusions(each))):
             self._made[node] = self._looked(number, node, scope)
 
     def bound(self, node: Expression, scope: TableScope) -> Bound | None:
@@ -84,12 +85,11 @@ class RefreshedTables:
     def _content(self, query: CycleQuery) -> tuple[Node, Bound]:
         """The rows of a query over a table as they are read, and what computes its only column."""
         select, source = query.select, query.select.source
-        plain = isinstance(source, JoinedTables) and not source.joins and isinstance(source.first, PlainTable)
-        if not plain or query.further or query.limit is not None or select.group_by or select.having is not None:
+        if not is_plain(query):
             raise unsupported(
                 query,
-                "query over several tables, with groups or sets, in a partition's condition",
-                "It selects a column of one table: in (select column from table where …).",
+                "query over several tables, with groups or sets, beside 'or'",
+                "Join the conditions of the partition by 'and', or select a column of one table.",
             )
         assert isinstance(source, JoinedTables) and isinstance(source.first, PlainTable)  # noqa: S101, PT018  (it is plain)
         table = source.first
@@ -103,6 +103,20 @@ class RefreshedTables:
         if select.where is not None:
             rows = Filter(rows, truth(bind(select.where, scope), "'where'"))
         return rows, bind(select.items[0].expression, scope)
+
+
+def is_plain(query: CycleQuery) -> bool:
+    """Whether a query gives values of the rows of one table, each by itself."""
+    select, source = query.select, query.select.source
+    if not isinstance(source, JoinedTables) or source.joins or not isinstance(source.first, PlainTable):
+        return False
+    if query.further or query.limit is not None or select.group_by or select.having is not None:
+        return False
+    asked = [item.expression for item in select.items if item.expression is not None]
+    if any(aggregate_calls(each) for each in asked):
+        return False
+    within = [] if select.where is None else walked(select.where)
+    return not any(isinstance(each, InnerQuery | QueryHasRows) for each in within)
 
 
 def _inclusions(node: Syntax) -> Iterator[Inclusion]:

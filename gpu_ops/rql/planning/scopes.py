@@ -68,11 +68,11 @@ class TableScope(StreamScope):
 
     Args:
         tables: The tables.
-        clock: What computes `current_timestamp`.
+        clock: What computes `current_timestamp`; None where nothing does.
         outer: The scope of the query around, for names that are in none of the tables.
     """
 
-    def __init__(self, tables: Sequence[BoundTable], clock: nw.Expr, outer: TableScope | None = None) -> None:
+    def __init__(self, tables: Sequence[BoundTable], clock: nw.Expr | None, outer: TableScope | None = None) -> None:
         super().__init__([each.stream for each in tables])
         self.tables, self.clock, self.outer = tuple(tables), clock, outer
 
@@ -85,10 +85,11 @@ class TableScope(StreamScope):
                 raise unsupported(
                     node,
                     "query in this place",
-                    "A query stands behind 'in' or 'exists', in a condition that is joined by 'and'.",
+                    "A query stands behind 'in' or 'exists', or gives one aggregate that is compared, in a condition "
+                    "that is joined by 'and'.",
                 )
             case Name(name) if name.lower() == "current_timestamp" and not self.holds(node):
-                return Bound(self.clock, t.LONG)
+                return self._now(node)
             case Operation("/", left, right):
                 return self._quotient(bind(left, self), bind(right, self))
             case Operation("||", left, right):
@@ -155,6 +156,11 @@ class TableScope(StreamScope):
         size = one.abs() // divisor.abs()
         return Bound(nw.when((one < 0) == (divisor < 0)).then(size).otherwise(-size), dtype)
 
+    def _now(self, node: Expression) -> Bound:
+        if self.clock is None:
+            raise unsupported(node, "'current_timestamp' in a query that is read with its tables", "Write a number.")
+        return Bound(self.clock, t.LONG)
+
     def _joined(self, left: Bound, right: Bound) -> Bound:
         texts = []
         for each in (left, right):
@@ -168,7 +174,7 @@ class TableScope(StreamScope):
         if name in AGGREGATES:
             return self.aggregate(node)
         if name == "current_timestamp" and not node.arguments:
-            return Bound(self.clock, t.LONG)
+            return self._now(node)
         if name not in _FUNCTIONS:
             known = [*_FUNCTIONS, "current_timestamp", *sorted(AGGREGATES)]
             raise unknown(node, f"gpu_ops knows no function {node.name!r}.", node.name, known, known, "Functions")

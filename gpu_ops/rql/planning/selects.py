@@ -6,7 +6,8 @@ nodes that match and group events in time match and group rows in cycles.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any, Literal
@@ -26,10 +27,11 @@ from gpu_ops.plan.per_delivery import PerDelivery, RowKey
 from gpu_ops.plan.windows import Snapshot, WindowAggregate, named_aggregates
 from gpu_ops.rql import queries as q
 from gpu_ops.rql.planning.conditions import (
+    InnerCondition,
     aggregate_calls,
     conjuncts,
     equal_pairs,
-    inner_query_of,
+    inner_condition,
     kept_sides,
     shown_expressions,
     status_of,
@@ -60,6 +62,15 @@ from gpu_ops.texts.placed_error import failure_at, unsupported
 
 _SIDES = ("@first", "@second")
 
+_COMPARED: Mapping[str, Callable[[nw.Expr, nw.Expr], nw.Expr]] = {
+    "=": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    ">": operator.gt,
+    "<=": operator.le,
+    ">=": operator.ge,
+}
+
 
 @dataclass(frozen=True)
 class CycleRows:
@@ -72,7 +83,7 @@ class CycleRows:
         table_schemas: The columns of each.
         alerts: The events of alerts: points at cycles, by the place of the alert.
         beats: The cycles, a point or more for each.
-        clock: What computes `current_timestamp` of a row in a cycle.
+        clock: What computes `current_timestamp` of a row in a cycle; None where nothing does.
     """
 
     partitions: Mapping[Any, Node]
@@ -81,7 +92,7 @@ class CycleRows:
     table_schemas: Mapping[str, pa.Schema]
     alerts: Mapping[Any, Node]
     beats: Node
-    clock: nw.Expr
+    clock: nw.Expr | None
 
 
 @dataclass(frozen=True)
@@ -322,9 +333,11 @@ class SelectPlanner:
             for node in walked(each)
             if isinstance(node, q.RowStatus)
         }
-        # Rows that stay meet others in their cycles; where they meet none, they are in each cycle by themselves.
+        # Rows that stay meet others in their cycles; where they meet none, they are in each cycle by themselves, and so
+        # are those that outer joins show without partners.
         alone = all(isinstance(each, q.PlainTable) for each in source.tables)
-        in_cycles = not within and (alone or any(join.kind in {"right", "full"} for join in source.joins))
+        shows_lone = {"left", "right", "full"} if isinstance(source.first, q.PlainTable) else {"right", "full"}
+        in_cycles = (alone and not within) or any(join.kind in shows_lone for join in source.joins)
         joined = self._table(source.first, source, statuses, read, in_cycles=in_cycles)
         for join in source.joins:
             other = self._table(join.table, source, statuses, read, in_cycles=in_cycles)
@@ -335,11 +348,11 @@ class SelectPlanner:
         """Rows for which conditions hold; a condition about another query is a join that keeps those with partners."""
         node, scope = joined.node, self._scope(joined, outer)
         for each in conditions:
-            inner, value, negated = inner_query_of(each)
+            inner = inner_condition(each)
             if inner is None:
                 node = Filter(node, truth(bind(each, scope), "'where'"))
             else:
-                node = self._beside(node, joined.tables, inner, value, negated=negated)
+                node = self.beside(node, joined.tables, inner)
         return _Joined(node, joined.tables)
 
     def _scope_check(self, source: q.JoinedTables, condition: Expression, alias: str) -> None:
@@ -435,10 +448,9 @@ class SelectPlanner:
         node = Join(left.node, keyed, tuple(keys), how, condition)
         return _Joined(node, tables), others if join.kind == "cross" else rest
 
-    def _beside(
-        self, node: Node, tables: Sequence[BoundTable], inner: q.CycleQuery, value: Expression | None, *, negated: bool
-    ) -> Node:
+    def beside(self, node: Node, tables: Sequence[BoundTable], asked_for: InnerCondition) -> Node:
         """Rows for which a query has rows, or has a value; or those for which it has none."""
+        inner, value, negated = asked_for.query, asked_for.value, asked_for.negated
         outer = TableScope(tables, self._rows.clock)
         select = inner.select
         simple = not (inner.further or inner.limit is not None or select.group_by or select.having is not None)
@@ -472,9 +484,9 @@ class SelectPlanner:
                 raise failure_at(
                     inner, f"{asked.typed}, and the query selects values of type {t.type_name(bound.type)}."
                 )
-            same = as_type(asked, dtype) == as_type(bound, dtype)
+            holds = _COMPARED[asked_for.operator](as_type(asked, dtype), as_type(bound, dtype))
             # What compares with null is unknown: it is not among the values, and not outside of them.
-            conditions.append(same | asked.value.is_null() | bound.value.is_null() if negated else same)
+            conditions.append(holds | asked.value.is_null() | bound.value.is_null() if negated else holds)
         keyed = extended(other, (nw.col(theirs).alias(f"{theirs} key") for _, theirs in pairs))
         on = tuple((mine, f"{theirs} key") for mine, theirs in pairs)
         condition = reduce(lambda one, more: one & more, conditions) if conditions else None
