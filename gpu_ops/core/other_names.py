@@ -178,7 +178,10 @@ _TABLE: dict[str, dict[Owner, str]] = {
     "scan load open toreader": {"store": "Write .read(); or ask about it: g.events(store)."},
     "delete vacuum purge truncate retain": {"store": 'Write .expire("2026-01-31T12:00:00Z").'},
     "optimize mergefiles": {"store": "Write .compact()."},
-    "subscribe listen stream watch": {"store": 'Write .follow(timeout="10s"), which gives batch after batch.'},
+    "subscribe listen stream watch": {
+        "store": 'Write .follow(timeout="10s"), which gives batch after batch.',
+        "live": "Say it at the start: .start(on_results=…); or put a query behind it: g.events(live).filter(…).start().",
+    },
     # How a query begins
     "readparquet scanparquet readcsv scancsv readipc scanipc read scan": {
         "module": 'Write g.events("trips.parquet", start="ts").'
@@ -227,7 +230,7 @@ _ELSEWHERE: dict[tuple[Owner, Owner], str] = {
 # What precedes the hint for a stream.
 _FIRST: dict[Owner, str] = {
     "windows": "Say what to compute first, .agg(n=g.count()), and then, of that stream:",
-    "live": "Say it of the stream, before .start():",
+    "live": "Say it of the stream, before .start(), or of what this query gives, g.events(live):",
     "store": "Ask about it as a stream, g.events(store):",
 }
 
