@@ -180,7 +180,7 @@ _TABLE: dict[str, dict[Owner, str]] = {
     "optimize mergefiles": {"store": "Write .compact()."},
     "subscribe listen stream watch": {
         "store": 'Write .follow(timeout="10s"), which gives batch after batch.',
-        "live": "Say it at the start: .start(on_results=…); or put a query behind it: g.events(live).filter(…).start().",
+        "live": "Say it at the start: .start(on_results=…); or put a query behind it: g.events(live).filter(…).",
     },
     # How a query begins
     "readparquet scanparquet readcsv scancsv readipc scanipc read scan": {
