@@ -101,6 +101,9 @@ class OrderKernels(Protocol):
         Of equal ones those of the first run come first.
         """
 
+    def edge_counts(self, first: Ints, second: Ints) -> tuple[Ints, Ints, Ints]:
+        """The distinct values of two ascending runs of int64, and how often each stands in the one and in the other."""
+
     def numbered_turns(self, starts: Ints, keys: Ints, begins: Ints, gives: int, clock: int) -> tuple[Ints, Ints, int]:
         """The turns of events of several runs, and what the clock shows in them.
 

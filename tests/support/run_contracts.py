@@ -175,6 +175,11 @@ def ticking(draw: st.DrawFn) -> tuple[Any, ...]:
     return ints(due), ints([10 * at for at in range(len(clocks))]), ints(clocks)
 
 
+def counts_of_both(first: Any, second: Any) -> tuple[Any, Any, Any]:
+    values = sorted({*first.tolist(), *second.tolist()})
+    return ints(values), *(ints([run.tolist().count(value) for value in values]) for run in (first, second))
+
+
 def pairs_of_stretches(order: Any, own: Any, first: Any, count: Any, place: Any, lefts: int) -> tuple[Any, ...]:
     found = [(int(row), int(first[row]) + at) for row in order for at in range(count[row])]
     pairs = [(own[row], other) if row < lefts else (other, own[row]) for row, other in found]
@@ -229,6 +234,7 @@ _TOUCHED = st.lists(st.integers(0, 3), max_size=3, unique=True).map(codes_of)
 
 CONTRACTS = {
     "due_places": Contract(ticking(), places_due),
+    "edge_counts": Contract(st.tuples(_ASCENDING, _ASCENDING), counts_of_both),
     "merged_order": Contract(st.tuples(_ASCENDING, _ASCENDING), order_of_both),
     "numbered_turns": Contract(numbered_runs(), turns_in_order),
     "runs_between": Contract(weighted_runs(), places_of_ranks),

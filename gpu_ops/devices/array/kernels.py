@@ -84,6 +84,7 @@ from gpu_ops.devices.array.statistics import merged_ranges, range_kth
 from gpu_ops.devices.array.steps import moment_places, search_pairs, step_axis
 from gpu_ops.devices.array.turns import (
     due_places,
+    edge_counts,
     merged_order,
     numbered_turns,
     output_rows,

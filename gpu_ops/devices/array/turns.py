@@ -17,6 +17,20 @@ def merged_order(first: Array, second: Array) -> tuple[Array, Array]:
     return order, xp.take(values, order)
 
 
+def edge_counts(first: Array, second: Array) -> tuple[Array, Array, Array]:
+    """The distinct values of two ascending runs, and how often each stands in each: a sort, and searches."""
+    xp = array_namespace(first)
+    values = xp.sort(xp.concat([first, second]))
+    if not values.shape[0]:
+        return values, values, values
+    values = xp.take(values, keep(differs(xp, values)))
+    counts = (
+        xp.astype(xp.searchsorted(each, values, side="right") - xp.searchsorted(each, values), xp.int64)
+        for each in (first, second)
+    )
+    return values, *counts
+
+
 def numbered_turns(starts: Array, keys: Array, begins: Array, gives: int, clock: int) -> tuple[Array, Array, int]:
     """The turns of events of several runs, and what the clock shows in them: two stable sorts, and a running sum."""
     xp = array_namespace(starts)

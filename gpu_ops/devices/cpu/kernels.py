@@ -82,6 +82,7 @@ from gpu_ops.devices.cpu.statistics import merged_ranges, range_kth
 from gpu_ops.devices.cpu.steps import moment_places, search_pairs, step_axis
 from gpu_ops.devices.cpu.turns import (
     due_places,
+    edge_counts,
     merged_order,
     numbered_turns,
     output_rows,

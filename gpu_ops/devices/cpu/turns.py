@@ -29,6 +29,30 @@ def merged_order(first: Ints, second: Ints) -> tuple[Ints, Ints]:
     return order, values
 
 
+@kernel(INTS, INTS)
+def edge_counts(first: Ints, second: Ints) -> tuple[Ints, Ints, Ints]:
+    """The distinct values of two ascending runs, and how often each stands in the one and in the other.
+
+    Examples:
+        >>> [each.tolist() for each in edge_counts(np.array([1, 4, 4]), np.array([1, 2]))]
+        [[1, 2, 4], [1, 0, 2], [1, 1, 0]]
+    """
+    size = first.size + second.size
+    values, ones, others = np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size, np.int64)
+    left, right, made = 0, 0, 0
+    while left < first.size or right < second.size:
+        is_first = right == second.size or (left < first.size and first[left] <= second[right])
+        value = first[left] if is_first else second[right]
+        one, other = left, right
+        while left < first.size and first[left] == value:
+            left += 1
+        while right < second.size and second[right] == value:
+            right += 1
+        values[made], ones[made], others[made] = value, left - one, right - other
+        made += 1
+    return values[:made], ones[:made], others[:made]
+
+
 @kernel(INTS, INTS, INTS, INT, INT)
 def numbered_turns(starts: Ints, keys: Ints, begins: Ints, gives: int, clock: int) -> tuple[Ints, Ints, int]:
     """The turns of events of several runs, and what the clock shows in them: one merge.

@@ -129,18 +129,9 @@ def moved(come: Any, go: Any, device: Device) -> tuple[Any, Any, Any]:
         go: int64 place at which each row leaves that does.
         device: Where arrays live.
     """
-    kernels, take = device.kernels, device.kernels.take
-    if kernels.ascends(come) and kernels.ascends(go):
-        order, ordered = kernels.merged_order(come, go)
-    else:
-        places = np.concatenate([come, go])
-        order = np.argsort(places, kind="stable")
-        ordered = take(places, order)
-    begins = kernels.keep(run_starts(ordered))
-    enters = np.concatenate([np.zeros_like(order, shape=1), np.cumsum(order < len(come))])
-    bounds = np.concatenate([begins, np.full_like(begins, len(order), shape=1)])
-    entered = np.diff(take(enters, bounds))
-    return take(ordered, begins), entered, np.diff(bounds) - entered
+    kernels = device.kernels
+    come, go = (each if kernels.ascends(each) else np.sort(each) for each in (come, go))
+    return kernels.edge_counts(come, go)
 
 
 def no_changes(schema: pa.Schema, device: Device) -> Changes:

@@ -174,7 +174,8 @@ class FiringTimes:
             ticks: (int64 places, int64 clocks behind them) of the step's ticks that move the clock, in order of place.
         """
         host = self._device.columns.host
-        clocks = host(self.clocks(marks.place, ticks))
+        reads_clocks = self._opens is not None or not isinstance(self._rate.every, EveryRows)
+        clocks = host(self.clocks(marks.place, ticks) if reads_clocks else np.zeros_like(marks.place))
         at, clock = (host(each) for each in ticks)
         self._seen = self._seen or bool(len(at) or len(marks.place))
         marks, clocks = self._counted(marks, clocks)
@@ -200,7 +201,10 @@ class FiringTimes:
         counts &= place >= state.begins
         if changed is not None:
             counts |= changed
-        shown = None if marks.shown is None else host(marks.shown)[counts]
+        shown = None if marks.shown is None else host(marks.shown)
+        if counts.all():
+            return TurnMarks(place, entered, left, shown, marks.values, changed), clocks
+        shown = None if shown is None else shown[counts]
         values = marks.values
         if values is not None:
             values = self._device.columns.take(values, self._device.columns.array(np.flatnonzero(counts)))
@@ -249,6 +253,12 @@ class FiringTimes:
     def _on_grid(self, clock: Ints) -> tuple[Ints, Ints]:
         state, size = self._state, self._fixed
         base = state.due - size
+        if len(clock) and (int(clock[-1]) - base) // size < len(clock):
+            points = np.arange(state.due, int(clock[-1]) + 1, size)
+            found = np.searchsorted(clock, points).astype(np.int64, copy=False)
+            begins = np.flatnonzero(np.diff(found, prepend=-1))
+            state.due += len(points) * size
+            return found[begins], points[begins]
         passed = np.maximum((clock - base) // size, 0)
         before = np.concatenate([np.zeros(1, np.int64), passed])
         found = np.flatnonzero(before[1:] > before[:-1])
