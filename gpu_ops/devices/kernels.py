@@ -157,6 +157,24 @@ class OrderKernels(Protocol):
             clocks: int64 times of the ticks, ascending.
         """
 
+    def met_stretches(
+        self, codes: Codes, places: Ints, of_codes: Codes, came: Ints, goes: Ints, gone: int, late: int
+    ) -> tuple[Ints, Ints]:
+        """The rows of a group that are there at some places, where those that came first go first.
+
+        Args:
+            codes: int32 group of each place, in order of group, then place.
+            places: int64.
+            of_codes: int32 group of each row, in order of group.
+            came: int64 place at which each came, ascending within a group.
+            goes: int64 place at which each goes, ascending within a group.
+            gone: 1 if a row that goes at a place is there still, 0 if not.
+            late: 1 if a row that comes at a place is not there yet, 0 if it is.
+
+        Returns:
+            int64 for each place (the first such row, one past the last of those that have come).
+        """
+
     def pairs_in_turn(
         self, order: Ints, own: Ints, first: Ints, count: Ints, place: Ints, lefts: int
     ) -> tuple[Ints, Ints, Ints, Ints]:

@@ -19,7 +19,7 @@ from gpu_ops.epl.named_windows import RunningWindow, Triggered
 from gpu_ops.epl.order import Order, SomeTurns, order_of
 from gpu_ops.epl.running import DeliveredPart, RunningStatement, SentDeliveries
 from gpu_ops.errors import PlanError, QueryFailedError
-from gpu_ops.ingest.turn_numbers import moves
+from gpu_ops.ingest.turn_numbers import moves, shown
 from gpu_ops.operators.runtime.steps import FirstFailure
 from gpu_ops.plan.nodes import Feed
 from gpu_ops.texts.feeding import LeafRows, PlacedRows, TickRows
@@ -227,8 +227,8 @@ class Service:
         if count:
 
             def moved() -> tuple[Any, Any, Any]:
-                at, shown = moves(times, places, first, count)
-                return at, shown * _MILLISECOND, np.zeros(count, np.bool_)
+                at, now = moves(times, places, first, count)
+                return at, now * _MILLISECOND, np.zeros(count, np.bool_)
 
             ticks = TickRows(moved)
         self.clock = int(times[-1])
@@ -402,15 +402,14 @@ class Service:
         def clocks() -> Any:
             if ticks is None:
                 return np.full(len(places), before * _MILLISECOND)
-            shown = np.append(before * _MILLISECOND, ticks.clocks)
-            return shown[np.searchsorted(ticks.places, begins, side="right")]
+            return shown(begins, ticks.places, ticks.clocks, before * _MILLISECOND)
 
         if sent is None:
             return PlacedRows(places, table, clocks)
         every = np.concatenate([sent.places, places])
         order = np.argsort(every, kind="stable")
-        shown = np.concatenate([sent.shown_clocks, clocks()])
-        return PlacedRows(every[order], pa.concat_tables([sent.rows, table]).take(order), shown[order])
+        both = np.concatenate([sent.shown_clocks, clocks()])
+        return PlacedRows(every[order], pa.concat_tables([sent.rows, table]).take(order), both[order])
 
     @staticmethod
     def fail(

@@ -74,3 +74,32 @@ def _move(times: Ints, places: Ints, last: int, at: Ints, shown: Ints) -> int:
             made += 1
         last = places[row]
     return made
+
+
+def shown(places: Ints, at: Ints, clocks: Ints, clock: int) -> Ints:
+    """int64: what the clock shows at some ascending places.
+
+    Args:
+        places: The places.
+        at: Where the clock is moved, ascending.
+        clocks: What it shows from there on.
+        clock: What it shows before.
+
+    Examples:
+        >>> shown(np.array([1, 2, 5]), np.array([2]), np.array([7]), 3).tolist()
+        [3, 7, 7]
+    """
+    made = room(len(places), np.int64)
+    _show(places, at, clocks, clock, made)
+    return made
+
+
+@kernel(INTS, INTS, INTS, INT, output(INT), allocates=False)
+def _show(places: Ints, at: Ints, clocks: Ints, clock: int, made: Ints) -> int:
+    tick = 0
+    for row in range(places.size):
+        while tick < at.size and at[tick] <= places[row]:
+            clock = clocks[tick]
+            tick += 1
+        made[row] = clock
+    return tick

@@ -189,6 +189,24 @@ def pairs_of_stretches(order: Any, own: Any, first: Any, count: Any, place: Any,
     return ints([left for left, _ in pairs]), ints([right for _, right in pairs]), ints(where), ints(number)
 
 
+def rows_there(codes: Any, places: Any, of_codes: Any, came: Any, goes: Any, gone: int, late: int) -> tuple[Any, Any]:
+    queries = [*zip(codes.tolist(), places.tolist(), strict=True)]
+    first = [sum(pair <= (code, at - gone) for pair in zip(of_codes, goes, strict=True)) for code, at in queries]
+    last = [sum(pair <= (code, at - late) for pair in zip(of_codes, came, strict=True)) for code, at in queries]
+    return ints(first), ints(last)
+
+
+@st.composite
+def in_groups(draw: st.DrawFn) -> tuple[Any, ...]:
+    """What `met_stretches` takes."""
+    queries = sorted(draw(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 9)), max_size=6)))
+    rows = sorted(draw(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 9)), max_size=6)))
+    span = draw(st.integers(1, 9))
+    of_codes, came = codes_of([code for code, _ in rows]), ints([at for _, at in rows])
+    places = codes_of([code for code, _ in queries]), ints([at for _, at in queries])
+    return *places, of_codes, came, came + span, draw(st.integers(0, 1)), draw(st.integers(0, 1))
+
+
 @st.composite
 def meeting(draw: st.DrawFn) -> tuple[Any, ...]:
     """What `pairs_in_turn` takes."""
@@ -236,6 +254,7 @@ CONTRACTS = {
     "due_places": Contract(ticking(), places_due),
     "edge_counts": Contract(st.tuples(_ASCENDING, _ASCENDING), counts_of_both),
     "merged_order": Contract(st.tuples(_ASCENDING, _ASCENDING), order_of_both),
+    "met_stretches": Contract(in_groups(), rows_there),
     "numbered_turns": Contract(numbered_runs(), turns_in_order),
     "runs_between": Contract(weighted_runs(), places_of_ranks),
     "output_rows": Contract(

@@ -86,6 +86,7 @@ from gpu_ops.devices.array.turns import (
     due_places,
     edge_counts,
     merged_order,
+    met_stretches,
     numbered_turns,
     output_rows,
     pairs_in_turn,

@@ -6,6 +6,7 @@ from array_api_compat import array_namespace
 
 from gpu_ops.core.turns import LEFT_FIRST
 from gpu_ops.devices.array.ranges import differs, expand, keep, running_sums, sum_upto
+from gpu_ops.devices.array.steps import search_pairs
 from gpu_ops.devices.kernels import Array
 
 
@@ -156,6 +157,14 @@ def _stays(
         xp.concat([go, none[leave.shape[0] :]]),
         group,
     )
+
+
+def met_stretches(
+    codes: Array, places: Array, of_codes: Array, came: Array, goes: Array, gone: int, late: int
+) -> tuple[Array, Array]:
+    """The rows of a group that are there at some places, where those that came first go first: two searches."""
+    first = search_pairs(of_codes, goes, codes, places - gone)
+    return first, search_pairs(of_codes, came, codes, places - late)
 
 
 def pairs_in_turn(

@@ -259,6 +259,30 @@ def output_rows(
     return first, last, group[: begin + count], moment[:count], earlier[:count], order[:count]
 
 
+@kernel(CODES, INTS, CODES, INTS, INTS, INT, INT)
+def met_stretches(
+    codes: Codes, places: Ints, of_codes: Codes, came: Ints, goes: Ints, gone: int, late: int
+) -> tuple[Ints, Ints]:
+    """The rows of a group that are there at some places, where those that came first go first.
+
+    Examples:
+        >>> zeros = np.zeros(3, np.int32)
+        >>> found = met_stretches(zeros, np.array([2, 5, 6]), zeros, np.array([1, 2, 4]), np.array([5, 6, 9]), 0, 1)
+        >>> [each.tolist() for each in found]
+        [[0, 1, 2], [1, 3, 3]]
+    """
+    first, last = np.empty(codes.size, np.int64), np.empty(codes.size, np.int64)
+    head, tail = 0, 0
+    for at in range(codes.size):
+        code, left, here = codes[at], places[at] - gone, places[at] - late
+        while head < of_codes.size and (of_codes[head] < code or (of_codes[head] == code and goes[head] <= left)):
+            head += 1
+        while tail < of_codes.size and (of_codes[tail] < code or (of_codes[tail] == code and came[tail] <= here)):
+            tail += 1
+        first[at], last[at] = head, tail
+    return first, last
+
+
 @kernel(INTS, INTS, INTS, INTS, INTS, INT)
 def pairs_in_turn(
     order: Ints, own: Ints, first: Ints, count: Ints, place: Ints, lefts: int
@@ -279,9 +303,11 @@ def pairs_in_turn(
         mine, other, here = own[row], first[row], place[row]
         within = within if here == last else 0
         last = here
-        is_left = row < unsigned(lefts)
-        for _ in range(count[row]):
-            left[at], right[at] = (mine, other) if is_left else (other, mine)
-            where[at], number[at] = here, within
-            at, within, other = at + 1, within + 1, other + 1
+        upto = at + count[row]
+        ones, others = (left, right) if row < unsigned(lefts) else (right, left)
+        for pair in range(at, upto):
+            ones[unsigned(pair)], others[unsigned(pair)] = mine, other + pair - at
+            where[unsigned(pair)], number[unsigned(pair)] = here, within + pair - at
+        within += count[row]
+        at = upto
     return left, right, where, number

@@ -122,14 +122,8 @@ class WalkedJoinOperator(Operator, nodes=(WalkedJoin,)):
         order = np.empty_like(turn)
         order[turn] = np.arange(len(turn), like=turn)
         place = [take(each.low, at) for each, at in zip(rows, own, strict=True)]
-        stretches = []
-        for mine, other in ((0, 1), (1, 0)):
-            code, of = take(rows[mine].code, own[mine]), rows[other]
-            first = kernels.search_pairs(of.code, _column(of, _LEAVE), code, place[mine])
-            # Of two that come at one place the right one meets the left one.
-            last = kernels.search_pairs(of.code, of.low, code, place[mine] - (mine == 0))
-            stretches.append((first, last))
-        return self._given(NEW, rows, self._pairs(rows, order, own, place, stretches))
+        # Of two that come at one place the right one meets the left one.
+        return self._given(NEW, rows, self._pairs(rows, order, own, place, gone=(0, 0), late=(1, 0)))
 
     def _gone(self, rows: Sequence[AxisRows]) -> list[Events]:
         """The pairs of which a row leaves: it met those that came before that and have not left earlier."""
@@ -137,14 +131,8 @@ class WalkedJoinOperator(Operator, nodes=(WalkedJoin,)):
         own = [kernels.keep(_column(each, _LEAVE) != UNKNOWN) for each in rows]
         place = [take(_column(each, _LEAVE), at) for each, at in zip(rows, own, strict=True)]
         order = stable_order([np.concatenate(place)], np.concatenate(place), self._device)
-        stretches = []
-        for mine, other in ((0, 1), (1, 0)):
-            code, of = take(rows[mine].code, own[mine]), rows[other]
-            # Pairs of two that leave at one place are found with the left one.
-            first = kernels.search_pairs(of.code, _column(of, _LEAVE), code, place[mine] - (mine == 0))
-            last = kernels.search_pairs(of.code, of.low, code, place[mine] - 1)
-            stretches.append((first, last))
-        return self._given(OLD, rows, self._pairs(rows, order, own, place, stretches))
+        # Pairs of two that leave at one place are found with the left one.
+        return self._given(OLD, rows, self._pairs(rows, order, own, place, gone=(1, 0), late=(1, 1)))
 
     def _content(self, place: int) -> list[Events]:
         """All pairs that are in, at a place."""
@@ -167,10 +155,27 @@ class WalkedJoinOperator(Operator, nodes=(WalkedJoin,)):
         order: Any,
         own: Sequence[Any],
         place: Sequence[Any],
-        stretches: Sequence[tuple[Any, Any]],
+        *,
+        gone: tuple[int, int],
+        late: tuple[int, int],
     ) -> _Pairs:
-        """The pairs of some rows with the stretches that they meet, in order of place and of both rows."""
+        """The pairs of some rows with those that are there at their places, in order of place and of both rows.
+
+        Args:
+            rows: The rows of both sides.
+            order: int64 order of the rows that meet others, those of the left side before those of the right side.
+            own: int64 indices of these on each side.
+            place: int64 place of each.
+            gone: As in `Kernels.met_stretches`, for those of each side.
+            late: Likewise.
+        """
         kernels, take = self._device.kernels, self._device.kernels.take
+        stretches = []
+        for mine, others in enumerate(reversed(rows)):
+            code = take(rows[mine].code, own[mine])
+            leave = _column(others, _LEAVE)
+            found = kernels.met_stretches(code, place[mine], others.code, others.low, leave, gone[mine], late[mine])
+            stretches.append(found)
         first, last = (np.concatenate([each[at] for each in stretches]) for at in range(2))
         when = np.concatenate(place)
         count = np.maximum(last - first, 0)
@@ -314,12 +319,13 @@ class _Side:
 
     def content(self, groups: Any, fresh: AxisRows, shown: int, moves: Ticks) -> AxisRows:
         """The rows of some keys that are due after a time, and new ones; in order of key and place."""
-        device, rows = self._device, [fresh] if len(fresh) else []
+        device, rows = self._device, list[AxisRows]()
         for run, at in self.kept.of_groups(groups) if self.kept.runs else ():
             some = run.rows.take(at, device)
             some = some.take(device.kernels.keep(some.high > shown), device)
             rows += [_moving(some, np.full_like(some.low, -1), moves)] if len(some) else []
-        return ordered(concat_rows(rows, device), "low", device) if rows else fresh
+        rows += [fresh] if len(fresh) or not rows else []  # behind those that came before: mostly in order by key
+        return ordered(concat_rows(rows, device), "low", device)
 
     def everything(self) -> AxisRows:
         """All rows in the window, in order of key and place."""
@@ -358,7 +364,12 @@ class _Side:
 
 def _moving(rows: AxisRows, turn: Any, moves: Ticks) -> AxisRows:
     """Rows in a part of a step, with the turn at which each comes."""
-    leave = moves.places_at(moves.first_at(rows.high))
+    kernels = moves.device.kernels
+    if kernels.ascends(rows.high):
+        leave = kernels.due_places(rows.high, moves.place, moves.clock)
+        leave = np.concatenate([leave, np.full_like(leave, UNKNOWN, shape=len(rows) - len(leave))])
+    else:
+        leave = moves.places_at(moves.first_at(rows.high))
     return replace(rows, columns={_LEAVE: Column((leave,), None), _TURN: Column((turn,), None)})
 
 
