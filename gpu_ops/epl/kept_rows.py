@@ -121,7 +121,16 @@ class KeptRows:
         self._gone.append(gone.append_column(LEAVE, pa.array(places)).append_column(OUT_BY, pa.array(by)))
         self.table = self.table.filter(pa.array(~mask)).combine_chunks()
 
-    def follow(self, rows: pa.Table, places: Any, by: Any, gone: Any, ends: Any, out_by: Any) -> None:
+    def follow(
+        self,
+        rows: pa.Table,
+        places: Any,
+        by: Any,
+        gone: Any,
+        ends: Any,
+        out_by: Any,
+        silent: Any = False,  # noqa: FBT002
+    ) -> None:
         """Have rows of which some have gone again.
 
         Args:
@@ -131,12 +140,13 @@ class KeptRows:
             gone: Which of them have gone.
             ends: Where each of these leaves.
             out_by: The number of the statement that takes each of these out.
+            silent: Whether the window's own listeners are not told of that.
         """
         before, self.table = self.table, self.schema.empty_table()
         self.add(rows, places)
         if len(rows):
             self.table = self.table.set_column(self.table.column_names.index(BY), BY, pa.array(by, pa.int64()))
-        self.remove(gone, ends[gone], out_by[gone])
+        self.remove(gone, ends[gone], out_by[gone], silent[gone] if np.any(silent) else False)
         self.table = pa.concat_tables([before, self.table]).combine_chunks()
 
     def put_in_order(self) -> None:

@@ -1,24 +1,29 @@
 """Named windows that run: their rows, which inserts, the clock and events of other statements change.
 
 A step finds where rows enter and leave. Events that change rows come between: what they find depends on what
-earlier ones did. Where rows leave whatever becomes of others, and are only taken out, the first event that takes a row
-out is found for all rows at once. Where all rows are kept, and events are about those of their keys, the first event of
-each key is taken together with those of others, then the second ones. Where queries alone change a table, the rows of
-each key follow each other. Else the step is cut at the events that change rows, and data windows go on with the rest.
+earlier ones did. Where all rows are kept, and conditions and values have programs, a walk goes from one event to the
+next (`gpu_ops.epl.row_walk`). Where rows leave whatever becomes of others, and are only taken out, the first event that
+takes a row out is found for all rows at once. Where all rows are kept, and events are about those of their keys, the
+first event of each key is taken together with those of others, then the second ones. Where queries alone change a
+table, the rows of each key follow each other. Else the step is cut at the events that change rows, and data windows go
+on with the rest.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from gpu_ops.core.arrow_buffers import to_arrow
 from gpu_ops.core.time import MIN_TIME, TIME_TYPE
 from gpu_ops.core.turns import CLOCK, LEVEL, NEW, OLD, ORDER, PLACE, ROW, TURN
 from gpu_ops.devices import Device
+from gpu_ops.devices.cpu.row_changes import STAYS
 from gpu_ops.epl.kept_rows import BY, ENTER, LEAVE, MOMENT, KeptRows, WindowMoves, key_codes, matching
 from gpu_ops.epl.planning.known_windows import (
     CAME,
@@ -29,7 +34,9 @@ from gpu_ops.epl.planning.known_windows import (
     KnownWindow,
     PlannedChange,
 )
+from gpu_ops.epl.row_walk import RowWalk, WalkingEvents
 from gpu_ops.epl.running import placed_table
+from gpu_ops.errors import PlanError
 from gpu_ops.operators.runtime.steps import RunningNode, running
 from gpu_ops.plan.nodes import Feed, Node
 from gpu_ops.texts.feeding import PlacedRows, TickRows, leaves_of, stepped_node
@@ -75,10 +82,12 @@ class RunningWindow:
         self.known, self._device, self._ticks = known, device, ticks
         self._rows, self._waiting = KeptRows(known.content.schema), KeptRows(known.content.schema)
         self._nodes = self._made()
+        self._walks: dict[tuple[int, ...], RowWalk | None] = {}
         self._computed: dict[Node, tuple[RunningNode, Mapping[Node, list[str]]]] = {}
         self._at = self._done = MIN_TIME
         self._made_in = np.zeros(0, np.int64)
         self._anchor: pa.Table | None = None
+        self._stale = False
         self.orphans = False
         self.failed: BaseException | None = None
         self.moved, self.waited = self._rows.whole(), self._waiting.whole()
@@ -113,6 +122,7 @@ class RunningWindow:
     @property
     def nodes(self) -> list[RunningNode]:
         """What runs, each node after those that it reads."""
+        self._begin_anew()
         return [node for own, _, _ in self._nodes for node in own.walk()]
 
     def tables(self) -> dict[str, pa.Table]:
@@ -151,6 +161,14 @@ class RunningWindow:
         made: dict[int, list[pa.Table]] = {each.number: [] for each in triggered}
         if triggered and all(each.change.into for each in triggered):
             self._replace(triggered)
+        elif self._nodes and self.known.alone and all(each.change.deletes_only for each in triggered):
+            self._advance(inserted, ticks, until)
+            for number, rows in self._taken_out(triggered):
+                made[number].append(rows)
+        elif (walk := self._walk_of(triggered)) is not None:
+            self._advance(inserted, ticks, until, walks=True)
+            for number, rows in self._walked(walk, triggered, ticks):
+                made[number].append(rows)
         elif self.known.alone and all(each.change.deletes_only for each in triggered):
             self._advance(inserted, ticks, until)
             for number, rows in self._taken_out(triggered):
@@ -174,10 +192,12 @@ class RunningWindow:
         self._done, self._made_in = until, self._made_in[:0]
         return {number: _in_order(pa.concat_tables([self._delivered([]), *tables])) for number, tables in made.items()}
 
-    def _advance(self, inserted: PlacedRows | None, ticks: TickRows | None, cti: int) -> None:
-        """Have the inserts and the ticks up to a place."""
+    def _advance(self, inserted: PlacedRows | None, ticks: TickRows | None, cti: int, *, walks: bool = False) -> None:
+        """Have the inserts and the ticks up to a place; where a walk takes them, rows enter, and none leaves."""
         if cti <= self._at:
             return
+        if not walks:
+            self._begin_anew()
         begin, self._at = self._at, cti
         if inserted is not None:
             low, high = np.searchsorted(inserted.places, [begin, cti]).tolist()
@@ -190,16 +210,18 @@ class RunningWindow:
             inserted = PlacedRows(inserted.places, rows, inserted.shown_clocks)
             if self._anchor is None and self.known.anchored:
                 self._anchor = inserted.between(0, 1).table([*self.known.schema.names, CLOCK])
-        if inserted is not None or (ticks is not None and self._nodes):
+        if walks and self._nodes:
+            self._stale = True
+        if inserted is not None and (walks or not self._nodes):
+            self._enter(inserted, 0)
+        elif inserted is not None or (ticks is not None and self._nodes):
             self._fed(inserted, ticks, cti)
 
     def _fed(self, inserted: PlacedRows | None, ticks: TickRows | None, cti: int, by: int = 0, later: int = 0) -> None:
         """Have the data windows take rows and ticks; rows are so many places later than where they enter."""
         if not self._nodes:
             assert inserted is not None  # noqa: S101  (nothing else changes it)
-            table = inserted.table([*self.known.schema.names, CLOCK, ID])
-            table = table.rename_columns([*self.known.schema.names, CLOCK, PLACE])
-            self._rows.add(table, inserted.places, by)
+            self._enter(inserted, by)
             return
         for made, rows in self._run(inserted, ticks, cti):
             kinds, places = made[ROW].to_numpy(), made[PLACE].to_numpy()
@@ -210,6 +232,18 @@ class RunningWindow:
                 rows.remove(np.ones(len(rows.table), np.bool_), places[kinds == NEW].min())
             rows.add(_as_rows(came), places[kinds == NEW] - later, by)
             _leave(rows, made[ID].to_numpy()[kinds == OLD], places[kinds == OLD])
+
+    def _enter(self, inserted: PlacedRows, by: int) -> None:
+        """Have rows in, whatever the data windows say."""
+        table = inserted.table([*self.known.schema.names, CLOCK, ID])
+        table = table.rename_columns([*self.known.schema.names, CLOCK, PLACE])
+        self._rows.add(table, inserted.places, by)
+
+    def _begin_anew(self) -> None:
+        """Have the data windows know the rows that a walk has left."""
+        if self._stale:
+            self._stale = False
+            self._go_on(None, self._at, 0, 0)
 
     def _run(
         self, inserted: PlacedRows | None, ticks: TickRows | None, cti: int
@@ -225,6 +259,57 @@ class RunningWindow:
             yield made.filter(pa.array(made[ID].to_numpy() != _GHOST)), rows
 
     # Changes
+
+    def _walk_of(self, triggered: Sequence[Triggered]) -> RowWalk | None:
+        """How the statements change rows in a walk over the events; None if there are none, or it is none of theirs."""
+        numbers = tuple(each.number for each in triggered)
+        if numbers not in self._walks:
+            made, changes = None, [(each.number, each.change) for each in triggered]
+            if changes and self.known.limits is not None:
+                with suppress(PlanError):
+                    made = RowWalk(self.known.schema, changes, self.known.limits)
+            self._walks[numbers] = made
+        return self._walks[numbers]
+
+    def _walked(
+        self, walk: RowWalk, triggered: Sequence[Triggered], ticks: TickRows | None
+    ) -> Iterator[tuple[int, pa.Table]]:
+        """Have events change rows, in a walk."""
+        kept, count = self._rows, len(self._rows.table)
+        events = []
+        for each in triggered:
+            programs, clocks = each.change.programs, each.rows[CLOCK].cast(pa.int64()).to_numpy()
+            assert programs is not None  # noqa: S101  (there is no walk without them)
+            computed = pa.table({})
+            if programs.computed is not None:
+                columns = {EVENT + name: each.rows[name] for name in each.rows.column_names if name != CLOCK}
+                columns |= {CLOCK: each.rows[CLOCK], PLACE: pa.array(np.zeros(len(clocks), np.int64))}
+                rows = pa.table([columns[name] for name in programs.events.schema.names], programs.events.schema)
+                computed = self._calculated(programs.computed, programs.events, rows)
+            events.append(WalkingEvents(each.rows, computed, each.places, clocks))
+        clocks = kept.table[CLOCK].cast(pa.int64()).to_numpy()
+        moves = (clocks[:0], clocks[:0]) if ticks is None else (ticks.places, ticks.clocks)
+        found = walk.of(kept.table, kept.table[ENTER].to_numpy(), clocks, events, moves)
+        numbers = np.array([each.number for each in triggered])
+        silent = np.isin(found.out_by, [each.number for each in triggered if each.change.silent])
+        out = found.leave < STAYS
+        gone = out[:count]
+        kept.remove(gone, found.leave[:count][gone], found.out_by[:count][gone], silent[:count][gone])
+        if len(found.enter):
+            of, at = found.events
+            clocks = np.empty(len(of), np.int64)
+            for which, own in enumerate(events):
+                clocks[of == which] = own.clocks[at[of == which]]
+            rows = found.rows.slice(count).append_column(CLOCK, to_arrow(clocks, TIME_TYPE))
+            rows = rows.append_column(PLACE, pa.array(self._ids((found.enter - MOMENT) // TURN)))
+            ends = out[count:], found.leave[count:], found.out_by[count:], silent[count:]
+            kept.follow(rows, found.enter, numbers[of], *ends)
+        of, at, what, rows_of = found.known
+        for which, each in enumerate(triggered):
+            mine = of == which
+            kinds = np.array([each.change.deleted_as, NEW, OLD])[what[mine]]
+            rows = found.rows.take(pa.array(rows_of[mine]))
+            yield each.number, self._delivered([(rows, kinds, each.places[at[mine]])])
 
     def _replace(self, triggered: Sequence[Triggered]) -> None:
         """Have the rows of queries in a table: each replaces that of its key, and keeps the columns it does not say."""
@@ -450,17 +535,20 @@ class RunningWindow:
                 columns.append(events[each.removeprefix(EVENT)].take(mine))
             else:
                 columns.append(rows[each.removeprefix(KEPT)].take(other))
-        table = pa.table(columns, change.pairs.schema)
-        fed = {change.pairs: PlacedRows(np.zeros(len(table), np.int64), table)}
-        if change.computed not in self._computed:
-            self._computed[change.computed] = running(change.computed, self._device), leaves_of(change.computed)
-        node, reads = self._computed[change.computed]
+        return self._calculated(change.computed, change.pairs, pa.table(columns, change.pairs.schema))
+
+    def _calculated(self, computed: Node, feed: Feed, table: pa.Table) -> pa.Table:
+        """What a node makes of the rows of its leaf."""
+        fed = {feed: PlacedRows(np.zeros(len(table), np.int64), table)}
+        if computed not in self._computed:
+            self._computed[computed] = running(computed, self._device), leaves_of(computed)
+        node, reads = self._computed[computed]
         made = stepped_node(node, self._device, reads, fed, (self._ticks, None), 0)
-        schema, columns_of = change.computed.schema, self._device.columns
+        schema, columns_of = computed.schema, self._device.columns
         tables = [columns_of.to_arrow(each.frame, schema) for each in made.events]
         return pa.concat_tables([schema.empty_table(), *tables]).combine_chunks()
 
-    def _delivered(self, parts: Sequence[tuple[pa.Table, int, Any]]) -> pa.Table:
+    def _delivered(self, parts: Sequence[tuple[pa.Table, Any, Any]]) -> pa.Table:
         """Rows as a statement delivers them."""
         names = [f"@column {at}" for at in range(len(self.known.schema))]
         fields = [pa.field(to, each.type) for to, each in zip(names, self.known.schema, strict=True)]

@@ -313,6 +313,10 @@ class _ProgramWriter:
             self.code.append((Op.NULL, 0))
         elif isinstance(value, bool | int | float):
             self.code.append((Op.CONSTANT, self._constants(_bits(value) if isinstance(value, float) else int(value))))
+        elif isinstance(value, str):
+            # It has a rank among the texts of the cells: it is the same for all rows that come.
+            current = self._slots.current
+            self._append_cell((current, repr(term.value)), Cell(current, term.value, pa.string(), value))
         else:
             raise self._refused(term)
 
@@ -324,9 +328,12 @@ class _ProgramWriter:
         self.kind(term)
         (slot,) = self.slots_of(term)
         key = slot, repr(term.value)
-        if key not in self._numbers:
+        self._append_cell(key, None if key in self._numbers else self.cell(term))
+
+    def _append_cell(self, key: tuple[str, str], cell: Cell | None) -> None:
+        if key not in self._numbers and cell is not None:
             self._numbers[key] = len(self.cells)
-            self.cells.append(self.cell(term))
+            self.cells.append(cell)
         self.code.append((Op.CELL, self._numbers[key]))
 
     def _as_floats(self, terms: Iterable[Term]) -> None:
@@ -339,7 +346,7 @@ class _ProgramWriter:
         """Write a comparison."""
         one, other = term.terms
         kinds = {self.kind(each) for each in term.terms if each.name != "lit" or each.options["value"] is not None}
-        if "text" in kinds and (len(kinds) > 1 or any(not self.slots_of(each) for each in term.terms)):
+        if "text" in kinds and len(kinds) > 1:
             raise self._refused(term)
         if not (one.dtype == other.dtype or all(_is_number(each.dtype) for each in term.terms)):
             raise self._refused(term)
@@ -354,6 +361,17 @@ class _ProgramWriter:
         self.code.append((op, argument))
         if negated:
             self.code.append((Op.NOT, 0))
+
+    def is_in(self, term: Term) -> None:
+        """Write `is_in` some constants: it is null where the value is."""
+        (value,), others = term.terms, term.options["other"]
+        if not others:
+            raise self._refused(term)
+        for at, each in enumerate(others):
+            (other,) = values([nw.lit(each)], self._slots.schema).values()
+            self.compare(replace(term, name="__eq__", terms=(value, other)))
+            if at:
+                self.code.append((Op.OR, 0))
 
     def between(self, term: Term) -> None:
         """Write `is_between`."""
@@ -498,6 +516,7 @@ _WRITTEN = {
     "__neg__": _ProgramWriter.negate,
     "is_null": _ProgramWriter.is_null,
     "is_between": _ProgramWriter.between,
+    "is_in": _ProgramWriter.is_in,
     "when_then": _ProgramWriter.choose,
     "coalesce": _ProgramWriter.first,
     "fill_null": _ProgramWriter.first,

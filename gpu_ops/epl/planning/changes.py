@@ -24,14 +24,18 @@ from gpu_ops.epl.planning.planned import Ledger, PlannedStatement, known_type
 from gpu_ops.epl.planning.scopes import EventScope
 from gpu_ops.epl.planning.subqueries import Subqueries
 from gpu_ops.epl.planning.variables import VariableColumns, VariableNames
+from gpu_ops.errors import PlanError
 from gpu_ops.plan.expressions import bare_column
 from gpu_ops.plan.nodes import Feed, Filter, Node, Project, extended, selected
+from gpu_ops.plan.row_changes import pair_programs
 from gpu_ops.texts import expressions as e
 from gpu_ops.texts.binding import types as t
 from gpu_ops.texts.binding.bound import Bound, as_type
 from gpu_ops.texts.binding.expressions import bind, bind_condition
 from gpu_ops.texts.binding.scope import BoundStream, StreamScope, unknown
 from gpu_ops.texts.placed_error import failure_at, unsupported
+
+_WHOLE = "@whole"
 
 Changing: TypeAlias = s.OnDelete | s.OnUpdate | s.OnMerge
 """The statements that change a named window."""
@@ -132,8 +136,31 @@ class _ChangePlanner:
         for each in self.inserted:
             bare = {name: bare_column(bound.value) for name, bound in each.items()}
             by_key &= all(bare.get(other) == EVENT + mine for other, mine in keys.items())
+        expressions = dict(self.columns)
+        if on:
+            equal = [nw.col(EVENT + mine) == nw.col(KEPT + other) for mine, other in on]
+            equal += [] if passes is None else [expressions[passes]]
+            expressions[_WHOLE] = equal[0] if len(equal) == 1 else nw.all_horizontal(*equal, ignore_nulls=False)
+        programs, why = None, ""
+        try:
+            programs = pair_programs(
+                expressions, pairs.schema, {KEPT + name: name for name in self.window.schema.names}
+            )
+        except PlanError as error:
+            why = error.problem
         return PlannedChange(
-            self.window.name, tuple(on), pairs, computed, passes, tuple(branches), silent, deleted_as, by_key=by_key
+            self.window.name,
+            tuple(on),
+            pairs,
+            computed,
+            passes,
+            tuple(branches),
+            silent,
+            deleted_as,
+            by_key=by_key,
+            programs=programs,
+            stepped=why,
+            whole=_WHOLE if on else passes,
         )
 
     def _column(self, value: nw.Expr) -> str:

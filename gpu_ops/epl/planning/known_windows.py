@@ -13,6 +13,7 @@ from gpu_ops.epl import queries as q
 from gpu_ops.epl.inlining import rebuilt
 from gpu_ops.epl.planning.windows import StreamWindows
 from gpu_ops.plan.nodes import Feed, Node
+from gpu_ops.plan.row_changes import PairPrograms
 from gpu_ops.texts.placed_error import unsupported
 
 ID, CAME, SILENT = "@id", "@came", "@silent"
@@ -42,6 +43,21 @@ def over_named(node: Any, windows: Collection[str]) -> Any:
 
 
 @dataclass(frozen=True)
+class WindowLimits:
+    """When rows leave a window unless events take them out.
+
+    Attributes:
+        most: How many are there at most; 0 for any number.
+        span: How long each is there, in ticks; -1 for ever.
+        unique: The columns of whose values there is one row each; none for any number.
+    """
+
+    most: int = 0
+    span: int = -1
+    unique: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class KnownWindow:
     """A named window.
 
@@ -59,6 +75,7 @@ class KnownWindow:
         keys: The primary key of a table.
         aggregates: The columns of a table that queries keep.
         is_table: Whether it is a table.
+        limits: When rows leave, for a walk over the events that change them; None where they leave otherwise.
     """
 
     name: str
@@ -74,6 +91,7 @@ class KnownWindow:
     keys: tuple[str, ...] = ()
     aggregates: frozenset[str] = frozenset()
     is_table: bool = False
+    limits: WindowLimits | None = None
 
     def rows_for(self, *, asked: bool) -> Node:
         """The leaf of its rows: an event that asks finds those of a batch which wait."""
@@ -150,6 +168,9 @@ class PlannedChange:
         deleted_as: What a row that it takes out is for its own listeners.
         into: Whether these are the rows of a query that a table keeps.
         by_key: Whether an event is about rows of its own key alone, and leaves them that key.
+        programs: The conditions and values, for a walk from one event to the next; None if they have no programs.
+        stepped: Why they have none.
+        whole: The condition that says whether a row matches, equal columns included; None where there is none.
     """
 
     window: str
@@ -162,14 +183,22 @@ class PlannedChange:
     deleted_as: int = NEW
     into: bool = False
     by_key: bool = False
+    programs: PairPrograms | None = None
+    stepped: str = ""
+    whole: str | None = None
 
     @property
     def note(self) -> str:
         """How it is computed, in a line."""
         on = ", ".join(f"{mine}={other}" for mine, other in self.on)
-        how = "for all events at once" if self.deletes_only else "one event after the other"
-        how = "the events of all keys at once, those of one key one after the other" if self.by_key else how
-        return f"Changes {self.window}{f' on {on}' if on else ''}: {how}, where its rows leave by themselves"
+        how = "in one walk over the events"
+        if self.programs is None:
+            how = "one event after the other"
+            if self.by_key or self.deletes_only:
+                how = "events of all keys at once" if self.by_key else "all events at once"
+                how += ", where its rows leave by themselves"
+            how += f" (no walk: {self.stepped})"
+        return f"Changes {self.window}{f' on {on}' if on else ''}: {how}"
 
     @property
     def deletes_only(self) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import narwhals as nw
 import pyarrow as pa
 
@@ -11,7 +13,9 @@ from gpu_ops.epl import queries as q
 from gpu_ops.epl import statements as s
 from gpu_ops.epl.column_names import column_names
 from gpu_ops.epl.patterns import EventFilter
-from gpu_ops.epl.planning.known_windows import CAME, ID, SILENT, KnownWindow
+from gpu_ops.epl.planning.arguments import clock_span, whole_number
+from gpu_ops.epl.planning.known_contexts import reads_context
+from gpu_ops.epl.planning.known_windows import CAME, ID, SILENT, KnownWindow, WindowLimits
 from gpu_ops.epl.planning.planned import Ledger, known_type
 from gpu_ops.epl.planning.windows import windowed
 from gpu_ops.errors import ColumnError
@@ -88,7 +92,27 @@ def known_window(create: s.CreateWindow, schema: pa.Schema, ledger: Ledger) -> K
         len(views) == 1 and names <= _BY_THEMSELVES,
         len(views) == 1 and names <= _ON_A_GRID,
         made.order,
+        limits=_limits(views, schema),
     )
+
+
+def _limits(views: Sequence[q.View], schema: pa.Schema) -> WindowLimits | None:
+    """When rows leave, for a walk; None where they leave in another way."""
+    if len(views) > 1 or any(reads_context(each) for each in views[0].arguments):
+        return None
+    match views[0].name.lower(), views[0].arguments:
+        case "keepall", ():
+            return WindowLimits()
+        case "lastevent", ():
+            return WindowLimits(most=1)
+        case "length", (count,):
+            return WindowLimits(most=whole_number(count, "The length of a window"))
+        case "time", (span,) if not (found := clock_span(span)).months:
+            return WindowLimits(span=found.ticks)
+        case "unique", keys:
+            names = {each.name for each in keys if isinstance(each, e.Name) and each.name in schema.names}
+            return WindowLimits(unique=tuple(sorted(names))) if len(names) == len(keys) else None
+    return None
 
 
 def _moves(rows: Node, hidden: list[str], ledger: Ledger) -> Node:

@@ -17,7 +17,7 @@ from gpu_ops.epl.inlining import rebuilt
 from gpu_ops.epl.patterns import EventFilter
 from gpu_ops.epl.planning.aggregates import PlannedAggregates
 from gpu_ops.epl.planning.changes import change_of
-from gpu_ops.epl.planning.known_windows import ID, SILENT, KnownWindow, PlannedChange
+from gpu_ops.epl.planning.known_windows import ID, SILENT, KnownWindow, PlannedChange, WindowLimits
 from gpu_ops.epl.planning.parts import parts
 from gpu_ops.epl.planning.planned import Ledger, PlannedStatement, known_type
 from gpu_ops.epl.planning.scopes import EventScope
@@ -104,6 +104,7 @@ def known_table(create: s.CreateTable, schema: pa.Schema) -> KnownWindow:
         keys=keys,
         aggregates=made,
         is_table=True,
+        limits=WindowLimits(),
     )
 
 
