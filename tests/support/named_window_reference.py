@@ -71,7 +71,8 @@ class NamedWindow:
             self.old.append(self.rows.pop(0).row)
         if view == "unique(k)":
             same = [each for each in self.rows[:-1] if each.row["k"] == row["k"]]
-            self.rows = [each for each in self.rows if each not in same]
+            # Not by equality: the row that comes may be equal to one that goes.
+            self.rows = [*(each for each in self.rows[:-1] if each.row["k"] != row["k"]), self.rows[-1]]
             self.old += [each.row for each in same]
         if view == "sort(3, v)" and len(self.rows) > 3:
             most = max(each.row["v"] for each in self.rows)
