@@ -223,7 +223,7 @@ _ELSEWHERE: dict[tuple[Owner, Owner], str] = {
     ("stream", "live"): "A running query has it: live = stream.start(), then live.{name}(…).",
     ("stream", "store"): "A store has it: g.store(folder).{name}(…).",
     ("windows", "stream"): "Say it before the window, or behind what it computes: .agg(n=g.count()).{name}(…).",
-    ("live", "stream"): "It is a verb of the stream: say it before .start().",
+    ("live", "stream"): "It is a verb of the stream: say it before .start(), or of g.events(live).",
     ("store", "stream"): "Ask about it as a stream: g.events(store).{name}(…).",
 }
 
