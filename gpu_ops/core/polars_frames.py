@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 
 import polars as pl
 import pyarrow as pa
@@ -23,11 +24,9 @@ def to_frame(table: pa.Table) -> pl.DataFrame:
         SourceError: Polars does not take the columns.
     """
     use_threads()
-    if table.num_columns and all(column.num_chunks == 1 and _is_alike(column.type) for column in table.columns):
-        # Column by column: for a table Polars plans work for its threads.
-        return together(
-            [pl.Series(name, column.chunk(0)) for name, column in zip(table.column_names, table.columns, strict=True)]
-        )
+    if table.num_columns and all(column.num_chunks < 2 and _is_alike(column.type) for column in table.columns):
+        # By Arrow's C interface alone: for a table of pyarrow's Polars plans work for its threads.
+        return pl.DataFrame(_Stream(table))
     columns = [lower(column) for column in table.columns]
     # Its metadata goes along: by it Polars knows its own enums again.
     fields = [field.with_type(column.type) for field, column in zip(table.schema, columns, strict=True)]
@@ -38,6 +37,16 @@ def to_frame(table: pa.Table) -> pl.DataFrame:
             f"Polars does not take {', '.join(table.column_names)}: {error}",
             remedy="Read fewer rows at a time, or cast the columns to plainer types.",
         ) from error
+
+
+@dataclass(frozen=True)
+class _Stream:
+    """A table of which nothing is known but Arrow's C interface."""
+
+    table: pa.Table
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self.table.__arrow_c_stream__(requested_schema)
 
 
 def from_frame(frame: pl.DataFrame, schema: pa.Schema) -> pa.Table:

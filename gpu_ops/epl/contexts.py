@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from gpu_ops.core.polars_frames import empty_table
 from gpu_ops.core.turns import ENDED, INSTANCE
 from gpu_ops.devices import Device
 from gpu_ops.epl.planning.known_contexts import KnownContext
@@ -84,9 +85,12 @@ class RunningContext:
         if self._step is None or self._step[0] != cti:
             made = stepped_node(self._running, self._device, self._reads, arrived, ticks, cti)
             columns, schema = self._device.columns, self.known.node.schema
+            if not any(map(len, made.events)):
+                self._step = cti, PlacedRows(np.zeros(0, np.int64), empty_table(schema))
+                return self._step[1]
             places = np.concatenate([np.zeros(0, np.int64), *(columns.host(each.start) for each in made.events)])
             tables = [columns.to_arrow(each.frame, schema) for each in made.events]
-            table = pa.concat_tables([schema.empty_table(), *tables]).combine_chunks()
+            table = pa.concat_tables([empty_table(schema), *tables]).combine_chunks()
             order = np.lexsort((table[INSTANCE].to_numpy(), places))
             self._step = cti, PlacedRows(places[order], table.take(order))
             self._remember(self._step[1].rows)

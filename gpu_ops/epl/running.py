@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gpu_ops.core.arrow_buffers import repeated
+from gpu_ops.core.polars_frames import empty_table
 from gpu_ops.core.time import TIME_TYPE
 from gpu_ops.core.turns import CLOCK, EMPTY, HELD, NEW, ORDER, PLACE, ROW, TURN
 from gpu_ops.devices import Device
@@ -529,7 +530,7 @@ def placed_table(results: StepInput, schema: pa.Schema, device: Device) -> pa.Ta
             table = columns.to_arrow(events.frame, schema)
             tables.append(table.append_column(PLACE, pa.array(columns.host(events.start))))
     if not tables:
-        return schema.append(pa.field(PLACE, pa.int64())).empty_table()
+        return empty_table(schema.append(pa.field(PLACE, pa.int64())))
     return _in_order(tables[0] if len(tables) == 1 else pa.concat_tables(tables).combine_chunks())
 
 

@@ -62,15 +62,14 @@ def take(frame: Frame, indices: Array) -> Frame:
     columns = frame.get_columns()
     if not columns:
         return frame
+    if len(indices) < FEW:
+        return frame[_index(indices)]
     plain = [column for column in columns if _is_plain(column)]
     places = indices.astype(np.int64, copy=False)
     taken = {column.name: _taken(column, places) for column in plain}
     if len(plain) < len(columns):
-        others, index = [column for column in columns if column.name not in taken], _index(indices)
-        if len(indices) < FEW:
-            taken |= {column.name: column[index] for column in others}
-        else:
-            taken |= {column.name: column for column in together(others)[index].get_columns()}
+        others = together([column for column in columns if column.name not in taken])
+        taken |= {column.name: column for column in others[_index(indices)].get_columns()}
     return together([taken[name] for name in frame.columns])
 
 
@@ -90,7 +89,7 @@ def _is_plain(series: pl.Series) -> bool:
 
 
 def _taken(series: pl.Series, indices: Array) -> pl.Series:
-    """Gather numbers here: Polars takes several times as long just to start its threads."""
+    """Gather many numbers here: Polars takes longer."""
     is_time = series.dtype == _TIME
     taken = gather(_physical(series) if is_time else _numpy(series), indices)
     dtype = TIME_TYPE if is_time else pa.from_numpy_dtype(taken.dtype)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from gpu_ops.core.polars_frames import empty_table
 from gpu_ops.core.state_tables import Field, StateTable
 from gpu_ops.core.time import MAX_TIME, MIN_TIME
 from gpu_ops.core.turns import ENDED, INSTANCE
@@ -38,7 +39,7 @@ class AliveInstances:
         self._schema, self._device, self._number = schema, device, number
         none = device.columns.array(np.zeros(0, np.int64))
         self.ids = self.begin = self.end = none
-        self.frame = device.columns.from_arrow(schema.empty_table())
+        self.frame = device.columns.from_arrow(empty_table(schema))
 
     def __len__(self) -> int:
         return len(self.ids)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from gpu_ops.core.polars_frames import empty_table
 from gpu_ops.core.state_tables import Field, StateTable, Tables, counter
 from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK, TIME_TYPE
 from gpu_ops.core.turns import CLOCK, ENDED, INSTANCE, STEP
@@ -194,7 +195,7 @@ class InstancesOperator(OnTicks, nodes=(Instances,)):
             parts.append(columns.select(frame, given))
         rest = [each for each in self._kept if each.name not in {*names, *given}]
         if rest:
-            parts.append(columns.nulls(columns.from_arrow(pa.schema(rest).empty_table()), len(place)))
+            parts.append(columns.nulls(columns.from_arrow(empty_table(pa.schema(rest))), len(place)))
         whole = columns.beside(*parts) if len(parts) > 1 else own
         return _Some(place, np.where(known, due, UNKNOWN), columns.select(whole, self._kept.names))
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from gpu_ops.core.polars_frames import empty_table
 from gpu_ops.core.state_tables import Field, StateTable, Tables, counter
 from gpu_ops.core.time import MAX_TIME, TICK, TIME_TYPE
 from gpu_ops.core.turns import ASK, CLOCK, EMPTY, ENDED, HELD, INSTANCE, LEVEL, NEW, ORDER, PLACE, ROW, STEP
@@ -282,7 +283,7 @@ class OfInstancesOperator(WithInstances, nodes=(OfInstances,)):
         columns, schema = self._device.columns, self._node.schema
         rest = [each for each in schema if each.name not in {ROW, ORDER}]
         own = columns.build({ORDER: (np.zeros_like(place), None, pa.int64())})
-        none = columns.nulls(columns.from_arrow(pa.schema(rest).empty_table()), len(place))
+        none = columns.nulls(columns.from_arrow(empty_table(pa.schema(rest))), len(place))
         whole = columns.beside(none, own, of_kind(EMPTY, len(place), self._device))
         return Events(place, TICK, columns.select(whole, schema.names))
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from gpu_ops.core.polars_frames import empty_table
 from gpu_ops.core.state_tables import Field, StateTable, Tables
 from gpu_ops.core.time import MAX_TIME, TICK
 from gpu_ops.core.turns import PLACE
@@ -58,7 +59,7 @@ class AlertsOperator(OnTicks, nodes=(Alerts,)):
         self._there = np.zeros(0, np.int64)
         self._states = np.zeros((0, len(node.patterns)), np.int64)
         self._latest = np.zeros((0, count), np.int64)
-        self._rows = [device.columns.from_arrow(each.empty_table()) for each in schemas]
+        self._rows = [device.columns.from_arrow(empty_table(each)) for each in schemas]
         self._counts, self._looked_at = [0] * count, _SMALL
 
     def opens(self, at: int) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from gpu_ops.core.polars_frames import empty_table
 from gpu_ops.core.state_tables import OLDER
 from gpu_ops.core.time import MAX_TIME
 from gpu_ops.core.turns import LEFT_FIRST, PLACE
@@ -137,7 +138,7 @@ def moved(come: Any, go: Any, device: Device) -> tuple[Any, Any, Any]:
 def no_changes(schema: pa.Schema, device: Device) -> Changes:
     """None of rows with these columns."""
     none = device.columns.array(np.zeros(0, np.int64))
-    frame = device.columns.from_arrow(schema.empty_table())
+    frame = device.columns.from_arrow(empty_table(schema))
     return Changes(frame, none, none, none.astype(np.bool_), none.astype(np.bool_))
 
 

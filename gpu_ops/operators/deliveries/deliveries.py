@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from gpu_ops.core.polars_frames import empty_table
 from gpu_ops.core.state_tables import Field, StateTable, Tables
 from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK, TIME_TYPE
 from gpu_ops.core.turns import (
@@ -477,7 +478,7 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
         known = set(made.frame.columns) | {CLOCK, DUE}
         missing = [field for field in schema if field.name not in known]
         if missing:
-            none = columns.from_arrow(pa.schema(missing).empty_table())
+            none = columns.from_arrow(empty_table(pa.schema(missing)))
             parts.append(columns.nulls(none, len(made)))
         return Events(made.start, TICK, columns.select(columns.beside(*parts), schema.names))
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from gpu_ops.core.polars_frames import empty_table
 from gpu_ops.core.state_tables import StateTable, Tables
 from gpu_ops.core.turns import PLACE
 from gpu_ops.devices import Device
@@ -242,7 +243,7 @@ class GroupValues:
     def _nothing(self) -> Any:
         schema = self._window._node.schema  # noqa: SLF001
         fields = [pa.field(_GROUP, pa.int32()), *(schema.field(name) for name in self.names)]
-        return self._device.columns.from_arrow(pa.schema(fields).empty_table())
+        return self._device.columns.from_arrow(empty_table(pa.schema(fields)))
 
     def rest(self) -> None:
         """Drop the values of the last step."""

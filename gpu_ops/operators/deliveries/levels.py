@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from gpu_ops.core.polars_frames import empty_table
 from gpu_ops.core.turns import GROUPING
 from gpu_ops.devices import Device
 from gpu_ops.operators.deliveries.changes import Edges
@@ -43,7 +44,7 @@ class GroupLevels:
     def __init__(self, node: Deliveries, device: Device) -> None:
         schema = node.rows.schema
         self._node, self._device = node, device
-        self._nothing = device.columns.from_arrow(schema.empty_table())
+        self._nothing = device.columns.from_arrow(empty_table(schema))
         self._shared = _grouped(
             [each for each in node.aggregates if each.keys is not None], (), schema, device, momentary=node.momentary
         )

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from gpu_ops.core.polars_frames import empty_table
 from gpu_ops.core.state_tables import StateTable, Tables
 from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK
 from gpu_ops.core.turns import PLACE
@@ -187,7 +188,7 @@ class LookupOperator(AnswersRows, nodes=(Lookup,)):
         rest = [each for each in schema if each.name not in keys]
         parts = [_renamed(rows.frame, on, self._device)] if on else []
         if rest:
-            parts.append(columns.nulls(columns.from_arrow(pa.schema(rest).empty_table()), len(rows)))
+            parts.append(columns.nulls(columns.from_arrow(empty_table(pa.schema(rest))), len(rows)))
         return columns.select(columns.beside(*parts), schema.names)
 
     # The state

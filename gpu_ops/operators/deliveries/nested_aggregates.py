@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from gpu_ops.core.polars_frames import empty_table
 from gpu_ops.core.state_tables import Field, StateTable
 from gpu_ops.core.turns import PLACE
 from gpu_ops.devices import Device
@@ -39,7 +40,7 @@ class NestedAggregatesOperator(AnswersRows, nodes=(NestedAggregates,)):
         # The number of rows; then, of each aggregate, the inner sum and count, the outer sum and count.
         self._names = ["rows", *(f"{each.name} {at}" for each in node.nested for at in range(4))]
         none = device.columns.array(np.zeros(0, np.int64))
-        self._keys: Any = device.columns.from_arrow(self._key_schema.empty_table())
+        self._keys: Any = device.columns.from_arrow(empty_table(self._key_schema))
         self._known = [none] * len(self._names)
 
     def _asked(self, changes: Changes | None, rows: Events | None, limit: int) -> list[Any]:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from gpu_ops.core.polars_frames import empty_table
 from gpu_ops.core.state_tables import OLDER, Field, StateTable, Tables
 from gpu_ops.core.time import MAX_TIME, TICK
 from gpu_ops.core.turns import CLOCK, EMPTY, HELD, NEW, OLD, ORDER
@@ -186,7 +187,7 @@ class WalkedDeliveriesOperator(Operator, nodes=(WalkedDeliveries,)):
         """No rows."""
         columns, schema = self._device.columns, self._what.rows.schema
         none = columns.array(np.zeros(0, np.int64))
-        frame = columns.from_arrow(pa.schema([schema.field(name) for name in self._read]).empty_table())
+        frame = columns.from_arrow(empty_table(pa.schema([schema.field(name) for name in self._read])))
         return AxisRows(none.astype(np.int32), none, none, {}, frame)
 
     def _firings(self, rows: AxisRows, enter: Any, leave: Any, moves: Ticks) -> Firings | None:
@@ -325,7 +326,7 @@ class WalkedDeliveriesOperator(Operator, nodes=(WalkedDeliveries,)):
         parts, known = [made.frame], set(made.frame.columns)
         missing = [field for field in schema if field.name not in known]
         if missing:
-            none = columns.from_arrow(pa.schema(missing).empty_table())
+            none = columns.from_arrow(empty_table(pa.schema(missing)))
             parts.append(columns.nulls(none, len(made)))
         frame = parts[0] if len(parts) == 1 else columns.beside(*parts)
         return replace(made, frame=columns.select(frame, schema.names))

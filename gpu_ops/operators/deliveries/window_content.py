@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from gpu_ops.core.polars_frames import empty_table
 from gpu_ops.core.state_tables import Field, StateTable
 from gpu_ops.core.turns import PLACE
 from gpu_ops.devices import Device
@@ -50,7 +51,7 @@ class WindowContent:
         """A frame of the rows, in the order in which they came."""
         columns = self._device.columns
         if not self._came:
-            return columns.from_arrow(self._schema.empty_table())
+            return columns.from_arrow(empty_table(self._schema))
         frame = self._came[0] if len(self._came) == 1 else columns.concat(self._came)
         if self._left:
             left = np.sort(np.concatenate(self._left))

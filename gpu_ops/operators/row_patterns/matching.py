@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from gpu_ops.core.polars_frames import empty_table
 from gpu_ops.devices import Device
 from gpu_ops.devices.cpu import row_matches as machines
 from gpu_ops.devices.cpu.row_matches import FoundMatches, Programs, row_matches
@@ -304,7 +305,7 @@ class _MeasuredRows:
         slots = kernels.keep(there)
         if not len(slots):
             schema = pa.schema([self.node.schema.field(name) for name in names])
-            return columns.nulls(columns.from_arrow(schema.empty_table()), len(counts))
+            return columns.nulls(columns.from_arrow(empty_table(schema)), len(counts))
         match, _ = kernels.expand(counts)
         read = list(dict.fromkeys(str(bare_column(read)) for each in aggregates for read in each.reads))
         rows = self._row(self._labels(variable))

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
+from gpu_ops.core.polars_frames import empty_table
 from gpu_ops.core.state_tables import StateTable, Tables
 from gpu_ops.core.time import MAX_TIME, TICK, TIME_TYPE
 from gpu_ops.core.turns import DUE
@@ -98,7 +99,7 @@ class IncrementalClockedWindow(IncrementalDataWindow, nodes=(ClockedWindow,)):
         if self._node.window.note is not None:
             names.append(("row", self._node.window.note.name))
         made = {name: Column((none,), None) for name in names}
-        return AxisRows(none.astype(np.int32), none, none, made, columns.from_arrow(schema.empty_table()))
+        return AxisRows(none.astype(np.int32), none, none, made, columns.from_arrow(empty_table(schema)))
 
     def _given(self, found: Settled) -> Settled:
         """The rows with the columns that are read, and the times at which their leaves fell due."""

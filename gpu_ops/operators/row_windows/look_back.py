@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from gpu_ops.core.polars_frames import empty_table
 from gpu_ops.core.state_tables import StateTable, Tables
 from gpu_ops.core.time import MAX_TIME
 from gpu_ops.core.turns import INSTANCE, PLACE
@@ -44,7 +45,7 @@ class LookBackOperator(Operator, nodes=(LookBack,)):
         # By its instance it is known when nobody asks for a row any more.
         names = [*(name for name in node.within if name == INSTANCE), *(each.name for each in node.earlier)]
         self._seen_schema = pa.schema([made.field(PLACE), *(made.field(name) for name in names)])
-        self._recent = device.columns.from_arrow(self._recent_schema.empty_table())
+        self._recent = device.columns.from_arrow(empty_table(self._recent_schema))
         self._seen: list[Any] = []
         self._count = 0
 
@@ -163,7 +164,7 @@ class LookBackOperator(Operator, nodes=(LookBack,)):
     def _all_seen(self) -> Any:
         columns = self._device.columns
         if not self._seen:
-            return columns.from_arrow(self._seen_schema.empty_table())
+            return columns.from_arrow(empty_table(self._seen_schema))
         return self._seen[0] if len(self._seen) == 1 else columns.concat(self._seen)
 
     @property
