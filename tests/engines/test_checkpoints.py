@@ -44,7 +44,7 @@ def _check_own(live: RunningQuery) -> None:
     assert held
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_a_damaged_table_is_refused_or_leads_to_an_answer_or_to_an_error_of_ours() -> None:
     found = outcomes(seed=3, count=6, names=SAMPLED, seconds=240)
     assert [each for each in found if each[1].startswith(WRONG)] == []

@@ -16,7 +16,7 @@ from tests.fuzz.cases import KINDS, draw
 from tests.fuzz.found import FOUND
 from tests.fuzz.harness import Outcome, outcomes
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.services
 
 FILES = 500
 """The same ones each time, so that they judge nothing but the change."""

@@ -7,7 +7,7 @@ import pytest
 from tests.fuzz.harness import outcomes
 from tests.fuzz.misbehaving import READERS
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.services
 
 
 def test_the_fuzzer_sees_what_is_bad() -> None:

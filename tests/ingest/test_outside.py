@@ -42,7 +42,7 @@ def answers(paths: list[Path]) -> list[str]:
     return child.stdout.splitlines()
 
 
-@pytest.mark.slow
+@pytest.mark.services
 @pytest.mark.parametrize("form", ["file", "stream"])
 def test_damage_within_whole_framing_is_an_error_that_names_file_and_column(tmp_path: Path, form: Form) -> None:
     data = written(sound(), form)
@@ -95,7 +95,7 @@ def test_a_reader_that_is_pushed_is_validated() -> None:
     assert live.results()["number"].to_pylist() == [1, 2, 3]
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_views_under_nulls_may_point_anywhere(tmp_path: Path) -> None:
     # Arrow calls that sound, and Polars follows them: without their mending the process ends.
     data = written(sound())
@@ -110,7 +110,7 @@ def test_views_under_nulls_may_point_anywhere(tmp_path: Path) -> None:
 FAR_VIEW = 1 << 30
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_null_keys_of_maps_are_refused_before_arrow_sees_them(tmp_path: Path) -> None:
     # Arrow ends the process where it makes an array of such a map.
     pairs = pa.array([[{"key": "k", "value": 1}], [{"key": None, "value": 2}]])

@@ -59,7 +59,7 @@ def made(folder: Path, harm: Callable[[bytes], bytes], change: Callable[[dict[st
     return folder
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_damage_under_a_matching_checksum_is_damage(tmp_path: Path) -> None:
     paths = [made(tmp_path / str(number), harm) for number, harm in enumerate(DAMAGE.values())]
     paths.append(made(tmp_path / "sound", bytes))
