@@ -26,7 +26,7 @@ def to_frame(table: pa.Table) -> pl.DataFrame:
     use_threads()
     if table.num_columns and all(column.num_chunks < 2 and _is_alike(column.type) for column in table.columns):
         # By Arrow's C interface alone: for a table of pyarrow's Polars plans work for its threads.
-        return pl.DataFrame(_Stream(table))
+        return pl.DataFrame(_OnlyColumns(table))
     columns = [lower(column) for column in table.columns]
     # Its metadata goes along: by it Polars knows its own enums again.
     fields = [field.with_type(column.type) for field, column in zip(table.schema, columns, strict=True)]
@@ -40,8 +40,8 @@ def to_frame(table: pa.Table) -> pl.DataFrame:
 
 
 @dataclass(frozen=True)
-class _Stream:
-    """A table of which nothing is known but Arrow's C interface."""
+class _OnlyColumns:
+    """A table as Arrow's C interface shows it, and nothing of it but that."""
 
     table: pa.Table
 
