@@ -6,7 +6,7 @@ from typing import Any
 
 import numba
 
-from gpu_ops.devices.cpu.compiling import INT_TABLE, INTS, Ints, kernel, output
+from gpu_ops.devices.cpu.compiling import CODES, INT, INT_TABLE, INTS, Codes, Ints, inlined, kernel, output
 
 OWN = numba.types.Array(numba.types.int64, 2, "C")
 
@@ -17,77 +17,104 @@ will, until none of the pattern's rows is there."""
 PLACE, PATTERN, FIRST = range(3)
 """The columns of what fires: where, which pattern, and from here on the row of each source, -1 for none."""
 
+NEVER = 1 << 62
+
+
+@inlined
+def _fire(place: int, value: int, pattern: int, wanted: int, latest: Any, output_rows: Any, count: int) -> int:
+    """A pattern fires, with the rows of the sources that it wants."""
+    output_rows[count, PLACE], output_rows[count, PATTERN] = place, pattern
+    for source in range(latest.shape[1]):
+        output_rows[count, FIRST + source] = latest[value, source] if wanted >> source & 1 else -1
+    return count + 1
+
 
 @kernel(
-    *(INTS, INTS, INTS, INTS, INTS, INT_TABLE),
-    *(output(numba.types.int64), OWN, OWN, OWN),
+    *(INTS, CODES, INTS, INTS, INT_TABLE),
+    *(output(INT), OWN, OWN, output(INT), OWN, output(INT), OWN),
     allocates=False,
 )
-def fired(
+def fired(  # noqa: C901, PLR0912  (one walk: its parts would take all of its arrays)
     places: Ints,
-    values: Ints,
-    comes: Ints,
-    sources: Ints,
+    values: Codes,
     rows: Ints,
+    begins: Ints,
     patterns: Any,
     there: Ints,
     states: Any,
     latest: Any,
+    heads: Ints,
+    moved: Any,
+    touched: Ints,
     output_rows: Any,
 ) -> int:
-    """Take some changes.
+    """Take some changes: of each place the rows that leave, then those that come.
 
     Args:
-        places: The place of each change.
-        values: Its value; changes of one value and one place are together, places of a value ascend.
-        comes: Whether a row comes; of one value and place those that leave are first.
-        sources: Whose row it is.
+        places: The place of each change: those of rows that leave the first source, the second and so on, and those of
+            rows that come to each; the places of each of these stretches ascend.
+        values: Its value; -1 for null, which equals nothing.
         rows: Its number, of those that come.
+        begins: Where each stretch begins, and where the last one ends.
         patterns: Of each pattern the bits of the sources that have to be there, and those of all that it is about.
         there: The bits of the sources that have each value.
         states: The state of each value in each pattern.
         latest: The row of each source that came last with each value.
+        heads: Room for the place of the next change of each stretch.
+        moved: Room for the bits of the sources that each value leaves, and comes to; zeros.
+        touched: Room for as many values as there are changes.
         output_rows: Room for what fires.
 
     Returns:
         How much fires.
     """
-    count, at = 0, 0
-    while at < places.size:
-        place, value, removed, added = places[at], values[at], 0, 0
-        while at < places.size and values[at] == value and places[at] == place and comes[at] == 0:
-            removed |= 1 << sources[at]
-            at += 1
-        removed &= there[value]
-        for pattern in range(patterns.shape[0]):
-            wanted, about = patterns[pattern, 0], patterns[pattern, 1]
-            if states[value, pattern] == ARMED and removed & wanted:
-                states[value, pattern] = DONE
-                output_rows[count, PLACE], output_rows[count, PATTERN] = place, pattern
-                for source in range(latest.shape[1]):
-                    row = latest[value, source] if wanted >> source & 1 else -1
-                    output_rows[count, FIRST + source] = row
-                count += 1
-            if not (there[value] & ~removed) & about:
-                states[value, pattern] = WAITS
-        there[value] &= ~removed
-        while at < places.size and values[at] == value and places[at] == place:
-            added |= 1 << sources[at]
-            latest[value, sources[at]] = rows[at]
-            at += 1
-        there[value] |= added
-        for pattern in range(patterns.shape[0]):
-            wanted, about = patterns[pattern, 0], patterns[pattern, 1]
-            is_whole = (there[value] & about) == wanted
-            if states[value, pattern] == ARMED and not is_whole:
-                states[value, pattern] = DONE
-            elif states[value, pattern] == WAITS and added & about and is_whole:
-                states[value, pattern] = ARMED
-                if wanted == about:
+    sources, fires = latest.shape[1], 0
+    for each in range(2 * sources):
+        heads[each] = begins[each]
+    while True:
+        place, count = NEVER, 0
+        for each in range(2 * sources):
+            if heads[each] < begins[each + 1]:
+                place = min(place, places[heads[each]])
+        if place == NEVER:
+            return fires
+        for each in range(2 * sources):
+            comes = each // sources
+            source = each - comes * sources
+            if comes and not source:
+                for at in range(count):
+                    value = touched[at]
+                    removed = moved[value, 0] & there[value]
+                    for pattern in range(patterns.shape[0]):
+                        wanted, about = patterns[pattern, 0], patterns[pattern, 1]
+                        if states[value, pattern] == ARMED and removed & wanted:
+                            states[value, pattern] = DONE
+                            fires = _fire(place, value, pattern, wanted, latest, output_rows, fires)
+                        if not (there[value] & ~removed) & about:
+                            states[value, pattern] = WAITS
+                    there[value] &= ~removed
+            while heads[each] < begins[each + 1] and places[heads[each]] == place:
+                value = values[heads[each]]
+                if value >= 0:
+                    if not moved[value, 0] | moved[value, 1]:
+                        touched[count] = value
+                        count += 1
+                    moved[value, comes] |= 1 << source
+                    if comes:
+                        latest[value, source] = rows[heads[each]]
+                heads[each] += 1
+        for at in range(count):
+            value = touched[at]
+            added = moved[value, 1]
+            moved[value, 0] = moved[value, 1] = 0
+            there[value] |= added
+            for pattern in range(patterns.shape[0]):
+                wanted, about = patterns[pattern, 0], patterns[pattern, 1]
+                is_whole = (there[value] & about) == wanted
+                if states[value, pattern] == ARMED and not is_whole:
                     states[value, pattern] = DONE
-                    output_rows[count, PLACE], output_rows[count, PATTERN] = place, pattern
-                    for source in range(latest.shape[1]):
-                        row = latest[value, source] if wanted >> source & 1 else -1
-                        output_rows[count, FIRST + source] = row
-                    count += 1
-    return count
+                elif states[value, pattern] == WAITS and added & about and is_whole:
+                    states[value, pattern] = ARMED
+                    if wanted == about:
+                        states[value, pattern] = DONE
+                        fires = _fire(place, value, pattern, wanted, latest, output_rows, fires)

@@ -74,24 +74,28 @@ class AlertsOperator(OnTicks, nodes=(Alerts,)):
         """What fires before the oldest CTI."""
         cti = min(ctis)
         changes = [self._changes(at, fed, cti) for at, fed in enumerate(given)]
-        place, value, comes, source, row = (np.concatenate(each) for each in zip(*changes, strict=True))
+        stretches = [each for side in zip(*changes, strict=True) for each in side]
+        lengths = [len(place) for place, _, _ in stretches]
         made = []
-        if len(place):
-            sort = self._order(place, value, comes)
+        if count := sum(lengths):
+            place, value, row = (np.concatenate(each) for each in zip(*stretches, strict=True))
             self._make_room()
-            room = np.zeros((len(sort) * len(self._patterns) + 1, m.FIRST + len(given)), np.int64)
-            place, value, comes, source, row = (each[sort] for each in (place, value, comes, source, row))
-            count = m.fired(
-                place, value, comes, source, row, self._patterns, self._there, self._states, self._latest, room
-            )
-            if count:
-                made.append(self._fired(room[:count]))
+            sources = len(given)
+            # Memory that nobody writes costs nothing.
+            fired = np.empty((count * len(self._patterns), m.FIRST + sources), np.int64)
+            fires = m.fired(
+                place, value, row, np.cumsum([0, *lengths]), self._patterns, self._there, self._states, self._latest,
+                np.empty(2 * sources, np.int64), np.zeros((len(self._there), 2), np.int64), np.empty(count, np.int64),
+                fired,
+            )  # fmt: skip
+            if fires:
+                made.append(self._fired(fired[:fires]))
         if cti == MAX_TIME or sum(self._counts) > 2 * self._looked_at:
             self._compact(ends=cti == MAX_TIME)
         return StepInput(made), cti
 
-    def _changes(self, at: int, fed: StepInput, cti: int) -> tuple[Any, ...]:
-        """(place, value, whether a row comes, source, its number) of each change of a partition, as they come."""
+    def _changes(self, at: int, fed: StepInput, cti: int) -> tuple[Any, Any]:
+        """(place, value, number) of the rows that leave a partition, and of those that come to it, by their places."""
         device, name = self._device, self._node.on[at]
         columns, host = device.columns, device.columns.host
         kept = list(self._schemas[at].names)
@@ -111,39 +115,30 @@ class AlertsOperator(OnTicks, nodes=(Alerts,)):
             self._coming[at].before(cti, begun),
             self._leaving[at].before(cti, [each for each in ended if len(each)]),
         )
-        parts = []
+        none = np.zeros(0, np.int64)
+        left = comes = none, none.astype(np.int32), none
+        if gone is not None:
+            if not device.kernels.ascends(gone.start):
+                gone = gone.take(np.argsort(gone.start, kind="stable"), device)
+            left = host(gone.start), self._codes(gone.frame), np.empty(len(gone), np.int64)
         if come is not None:
             order = [host(come.start), host(columns.values(come.frame, PLACE)[0])]
             if not in_order(order):
                 come = come.take(columns.array(np.lexsort(order[::-1])), device)
-            number = np.arange(len(come)) + self._counts[at]
+            number = np.arange(self._counts[at], self._counts[at] + len(come))
             frame = columns.select(come.frame, kept)
             self._rows[at] = columns.concat([self._rows[at], frame]) if self._counts[at] else frame
             self._counts[at] += len(come)
             value = columns.rename(columns.select(come.frame, [name]), name, _VALUE)
-            parts.append((host(come.start), self._codes(value), np.ones(len(come), np.int64), number))
-        if gone is not None:
-            none = np.zeros(len(gone), np.int64)
-            parts.append((host(gone.start), self._codes(gone.frame), none, none))
-        none = np.zeros(0, np.int64)
-        place, code, comes, number = (
-            (np.concatenate(each) for each in zip(*parts, strict=True)) if parts else (none,) * 4
-        )
-        return place, code, comes, np.full(len(place), at, np.int64), number
-
-    def _order(self, place: Any, value: Any, comes: Any) -> Any:
-        """Host int64 order of changes by value and place, rows that leave first; those of null are left out."""
-        columns, known = self._device.columns, np.flatnonzero(value >= 0)
-        codes, times = value[known].astype(np.int32), 2 * place[known] + comes[known]
-        order = self._device.kernels.group_order(columns.array(codes), len(self._values), columns.array(times))
-        return known[columns.host(order)]
+            comes = host(come.start), self._codes(value), number
+        return left, comes
 
     def _codes(self, frame: Any) -> Any:
-        """int64 number of each value; -1 for null, which equals nothing."""
+        """Host int32 number of each value; -1 for null, which equals nothing."""
         columns = self._device.columns
-        codes = columns.host(self._values.codes(frame)).astype(np.int64)
+        codes = columns.host(self._values.codes(frame))
         valid = columns.validity(frame, _VALUE)
-        return codes if valid is None else np.where(columns.host(valid), codes, -1)
+        return codes if valid is None else np.where(columns.host(valid), codes, np.int32(-1))
 
     def _make_room(self) -> None:
         size = len(self._values)
@@ -158,7 +153,6 @@ class AlertsOperator(OnTicks, nodes=(Alerts,)):
 
     def _fired(self, rows: Any) -> Events:
         columns, node = self._device.columns, self._node
-        rows = rows[np.argsort(rows[:, m.PLACE], kind="stable")]
         frames = []
         for each in node.columns:
             at = rows[:, m.FIRST + each.source]
