@@ -3,7 +3,8 @@
     python -m benchmarks.cycles --events 1000000 --repeats 3
 
 Each event comes in a millisecond of its own. Rates are millions of events per second of CPU time, the median of the
-repeats, from events in memory to the answer as an Arrow table.
+repeats, from events in memory to the answer as an Arrow table. `rql` is the same query as a text, with the same rows in
+its answer, and `ratio` its CPU time over that of the verbs.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import json
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,6 +22,7 @@ import pyarrow as pa
 
 import gpu_ops as g
 from benchmarks.workloads import splitmix64
+from gpu_ops import rql
 
 _GOALS = {"chain": 3.0, "alerts": 3.0, "denial": 5.0, "highest": 1.0}
 """Millions of events per CPU second."""
@@ -96,6 +99,34 @@ QUERIES: dict[str, Callable[[g.Stream], g.Stream]] = {
 }
 
 
+_STAGE = "coming (partition store last 5 seconds where stream = {}) as {} correlate on id"
+
+TEXTS = {
+    "chain": """
+        select country, n
+        from coming (partition by country store last 5 seconds with count(id) as n)
+             to (partition store last 5 seconds where $row_status is new and n >= 10 and n <= 30) as some
+        where some.$row_status is new""",
+    "alerts": f"""
+        select first_id, second_id, third_id
+        from alert one.id as first_id, two.id as second_id, three.id as third_id
+        using {_STAGE.format(0, "one")}, {_STAGE.format(1, "two")}, {_STAGE.format(2, "three")}
+        when present(one and two and not three) or present(one and three and not two)
+             or present(one and two and three)""",
+    "denial": """
+        select ip, recent, total
+        from coming (partition by ip store last 30 minutes
+                     with pinned count(id) as recent, count(id) entrance only as total) as seen
+        where seen.$row_status is new and recent > 75""",
+    "highest": """
+        select country, total
+        from coming (partition by country store last 30 seconds with sum(v) as total)
+             to (partition store highest 5 using total with update group country where $row_status is new) as best
+        where best.$row_status is new""",
+}
+"""The same in RQL."""
+
+
 def main() -> None:
     """Measure the queries that are named, or all."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -105,15 +136,28 @@ def main() -> None:
     options = parser.parse_args()
     warm, table = events(1000), events(options.events)
     for name in options.queries or QUERIES:
-        QUERIES[name](g.events(warm, start="at")).collect(device="cpu")
-        seconds = []
+        asked = {"verbs": QUERIES[name], "rql": partial(rql.query, TEXTS[name])}
+        seconds: dict[str, list[float]] = {way: [] for way in asked}
+        rows = {}
+        for way, ask in asked.items():
+            _answer(way, ask, warm)
         for _ in range(options.repeats):
-            begin = time.process_time()
-            answer = QUERIES[name](g.events(table, start="at")).collect(device="cpu")
-            seconds.append(time.process_time() - begin)
-        rate = options.events / statistics.median(seconds) / 1e6
-        row = {"query": name, "events": options.events, "rows": answer.num_rows, "m_per_cpu_second": round(rate, 3)}
-        print(json.dumps({**row, "goal": _GOALS[name]}))
+            for way, ask in asked.items():
+                begin = time.process_time()
+                rows[way] = _answer(way, ask, table).num_rows
+                seconds[way].append(time.process_time() - begin)
+        assert rows["verbs"] == rows["rql"], rows
+        verbs, text = (statistics.median(each) for each in seconds.values())
+        rates = {
+            way: round(options.events / took / 1e6, 3) for way, took in (("m_per_cpu_second", verbs), ("rql", text))
+        }
+        row = {"query": name, "events": options.events, "rows": rows["verbs"], **rates, "ratio": round(text / verbs, 2)}
+        print(json.dumps({**row, "goal": _GOALS[name]}), flush=True)
+
+
+def _answer(way: str, ask: Callable[..., g.Stream], table: pa.Table) -> pa.Table:
+    made = ask(g.events(table, start="at")) if way == "verbs" else ask(coming=table, time="at")
+    return made.collect(device="cpu")
 
 
 if __name__ == "__main__":

@@ -204,8 +204,9 @@ class PartitionPlanner:
             raise failure_at(
                 said, f"{said.function}(…) takes numbers, and {said.column!r} is of type {t.type_name(dtype)}."
             )
-        column = nw.col(said.column)
-        aggregate = _FUNCTIONS[said.function](column if plain else column.cast(nw.Float64()))
+        column, doubles = nw.col(said.column), said.function == "sum" and t.is_integer(dtype)
+        # Sums of whole numbers are those of the nearest doubles, and always finite.
+        aggregate = _FUNCTIONS[said.function](column if plain or doubles else column.cast(nw.Float64()))
         differs = said.diff and said.function not in {"min", "max"}
         baseline = None
         if said.baseline:
@@ -214,8 +215,12 @@ class PartitionPlanner:
                 problem = f"There is no baseline {said.baseline!r}."
                 raise unknown(said, problem, said.baseline, baselines, baselines, "There are")
             baseline = float(baselines[said.baseline])
-        made = [IssuedAggregate(said.alias, aggregate, said.entrance_only, differs, baseline if differs else None)]
-        if plain:
+        made = [
+            IssuedAggregate(
+                said.alias, aggregate, said.entrance_only, differs, baseline if differs else None, double=doubles
+            )
+        ]
+        if plain or doubles:
             return made, None
         value = nw.col(said.alias).cast(nw.Float64())
         if said.function in {"variance", "stddev"}:
