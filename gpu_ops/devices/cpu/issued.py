@@ -103,6 +103,12 @@ def _close(state: Any, key: int, place: int, count: int, until: Ints, ended: Any
 
 
 @inlined
+def _row(order: Ints, at: int) -> int:
+    """A row of an order; of none the rows stand in it."""
+    return int(order[at]) if order.size else at
+
+
+@inlined
 def _in_order(touched: Ints, count: int, state: Any) -> None:
     """Put windows into the order of their numbers."""
     for at in range(1, count):
@@ -114,7 +120,7 @@ def _in_order(touched: Ints, count: int, state: Any) -> None:
 
 
 @kernel(
-    *(INT, INT, INTS, INTS, CODES, INTS, INTS, INTS, INT_TABLE, _BOOLS, INT_TABLE),
+    *(INT, INT, INTS, INTS, CODES, INT, INTS, INT, INTS, INTS, INT_TABLE, _BOOLS, INT_TABLE),
     *(OWN, output(INT), output(INT), output(INT), output(INT), output(INT), OWN, _OWN_BOOLS),
     *(OWN, output(FLOAT), output(INT), output(INT)),
     allocates=False,
@@ -125,7 +131,9 @@ def issue(  # noqa: C901, PLR0912, PLR0915  (one walk: its parts would take all 
     starts: Ints,
     ends: Ints,
     codes: Codes,
+    coming: int,
     comes: Ints,
+    going: int,
     goes: Ints,
     windows: Ints,
     values: Any,
@@ -152,8 +160,10 @@ def issue(  # noqa: C901, PLR0912, PLR0915  (one walk: its parts would take all 
         starts: The place at which each row comes.
         ends: That at which it leaves.
         codes: Its key.
-        comes: The rows that come, in order of their places.
-        goes: Those that leave, likewise.
+        coming: How many come.
+        comes: These rows, in order of their places; nothing if they are the first ones, in their order.
+        going: How many leave.
+        goes: Likewise.
         windows: The number of each row's window; nothing if windows are numbered as they begin.
         values: A line for each column that is read, of whole numbers.
         valid: Which are not null, likewise; lines of no length if all are.
@@ -177,15 +187,15 @@ def issue(  # noqa: C901, PLR0912, PLR0915  (one walk: its parts would take all 
     size, come, gone = totals.shape[0], 0, 0
     while True:
         place = limit
-        if come < comes.size:
-            place = min(place, starts[comes[come]])
-        if gone < goes.size:
-            place = min(place, ends[goes[gone]])
+        if come < coming:
+            place = min(place, starts[_row(comes, come)])
+        if gone < going:
+            place = min(place, ends[_row(goes, gone)])
         if place >= limit:
             return DONE
         count = 0
-        while gone < goes.size and ends[goes[gone]] == place:
-            row = goes[gone]
+        while gone < going and ends[_row(goes, gone)] == place:
+            row = _row(goes, gone)
             key = codes[row]
             gone += 1
             if state[key, SEEN] != place:
@@ -193,8 +203,8 @@ def issue(  # noqa: C901, PLR0912, PLR0915  (one walk: its parts would take all 
                 touched[count] = key
                 count += 1
             _add(state, key, row, -1, totals, values, valid)
-        while come < comes.size and starts[comes[come]] == place:
-            row = comes[come]
+        while come < coming and starts[_row(comes, come)] == place:
+            row = _row(comes, come)
             key = codes[row]
             come += 1
             if state[key, SEEN] != place:

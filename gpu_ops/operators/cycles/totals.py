@@ -138,20 +138,21 @@ class IssuedTotalsOperator(Operator, nodes=(IssuedTotals,)):
         whole, opened = (sum(map(len, some)) for some in (fed.events, fed.opened))
         starts, ends = host(rows.start), host(rows.ends)
         codes = host(self._keys.codes(rows.frame))
-        comes, goes = np.arange(whole + opened), np.arange(whole)
-        if whole and int(ends[:whole].max()) >= cti:
-            goes = np.flatnonzero(ends[:whole] < cti)
-        goes = np.concatenate([goes, np.arange(whole + opened, len(starts))]) if fed.closed else goes
+        coming, none = whole + opened, np.zeros(0, np.int64)
         number = host(columns.values(rows.frame, PLACE)[0])
-        keys = [starts[: len(comes)], number[: len(comes)]]
-        if not in_order(keys):
-            comes = np.lexsort(keys[::-1])
-        left = ends if len(goes) == len(ends) else ends[goes]
+        keys = [starts[:coming], number[:coming]]
+        comes = none if in_order(keys) else np.lexsort(keys[::-1])
+        goes, going = none, whole
+        if fed.closed or (whole and int(ends[:whole].max()) >= cti):
+            goes = np.concatenate([np.flatnonzero(ends[:whole] < cti), np.arange(coming, len(starts))])
+            going = len(goes)
+        left = ends[goes] if len(goes) else ends[:going]
         if not device.kernels.ascends(columns.array(left)):
-            goes = goes[np.argsort(left, kind="stable")]
+            order = np.argsort(left, kind="stable")
+            goes = goes[order] if len(goes) else order
         windows = host(columns.values(rows.frame, WINDOW)[0]) if node.numbered else np.zeros(0, np.int64)
         self._make_room()
-        totals, size = len(node.totals), len(comes) + len(goes) + 1
+        totals, size = len(node.totals), coming + going + 1
         lines = _Lines.room(size, totals, placed=PLACE in wanted)
         known = int((self._state[:, m.ISSUED] != m.UNKNOWN).sum())
         ended = np.empty((m.VALUES + 2 * totals, min(known, size) + 1), np.int64)
@@ -160,9 +161,9 @@ class IssuedTotalsOperator(Operator, nodes=(IssuedTotals,)):
         self._state[:, m.OPEN] = -1
         self._numbers[[m.MADE, m.ENDED, m.NULLS]] = 0
         why = m.issue(
-            cti, int(node.pinned), starts, ends, codes, comes, goes, windows, values, valid, self._totals, self._state,
-            np.empty(len(self._state), np.int64), lines.since, lines.until, lines.key, lines.of, lines.values,
-            lines.nulls, ended, double, double.view(np.int64), self._numbers,
+            cti, int(node.pinned), starts, ends, codes, coming, comes, going, goes, windows, values, valid,
+            self._totals, self._state, np.empty(len(self._state), np.int64), lines.since, lines.until, lines.key,
+            lines.of, lines.values, lines.nulls, ended, double, double.view(np.int64), self._numbers,
         )  # fmt: skip
         if why != m.DONE:
             raise SumOverflowError(
