@@ -217,6 +217,18 @@ def _facts(written: Path) -> dict[str, Any]:
     return made
 
 
+def test_a_bit_that_flips_anywhere_is_noticed(written: Path, tmp_path: Path) -> None:
+    whole, query, path = written.read_bytes(), _counts(), tmp_path / "c"
+    # Parts have checksums of their own; in front of them and behind them stands what nobody reads.
+    places = [*range(0, len(whole), 29), *range(len(whole) - 40, len(whole))]
+    for number, at in enumerate(places):
+        damaged = bytearray(whole)
+        damaged[at] ^= 1 << number % 8
+        path.write_bytes(damaged)
+        with pytest.raises(SourceError):
+            g.restore(path, query, device="cpu")
+
+
 _STRANGE: tuple[Any, ...] = (None, -5, 2**70, float("nan"), "x", {}, [-5])
 
 

@@ -8,10 +8,11 @@ import platform
 import secrets
 import shutil
 import zipfile
+import zlib
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 import pyarrow.ipc
@@ -27,6 +28,12 @@ from gpu_ops.microbatches.files import whole_or_nothing
 _FORMAT = 2
 _FORMATS = (1, 2)
 """Format 1 names no stores, no functions and no version."""
+
+_SEAL = "crc32:"
+"""The end of an archive, its comment: this, and eight digits of the CRC-32 of all before it. Each part has its own, but
+what stands between the parts says twice where they are, and when they were made, and nobody compares that."""
+
+_BLOCK = 1 << 20
 
 
 def write_checkpoint(
@@ -53,11 +60,30 @@ def write_checkpoint(
             with archive.open(file, "w", force_zip64=True) as sink, pa.ipc.new_file(sink, table.schema) as writer:
                 writer.write_table(table)
         archive.writestr(FACTS, json.dumps({"format": _FORMAT, **made_by(), "tables": names, **facts}, indent=1))
+        archive.comment = _seal(0)
         archive.close()
+        target.flush()
+        with Path(target.name).open("rb") as written:
+            seal = _seal(_crc(written, target.tell() - len(_seal(0))))
+        target.seek(-len(seal), os.SEEK_END)
+        target.write(seal)
         if keep is not None:
             _keep_older(path, keep)
     if keep is not None:
         _remove_beyond(path, keep)
+
+
+def _seal(crc: int) -> bytes:
+    return f"{_SEAL}{crc:08x}".encode()
+
+
+def _crc(file: BinaryIO, size: int) -> int:
+    """The CRC-32 of the first bytes of a file."""
+    crc, left = 0, size
+    file.seek(0)
+    while left > 0 and (block := file.read(min(left, _BLOCK))):
+        crc, left = zlib.crc32(block, crc), left - len(block)
+    return crc
 
 
 def made_by() -> dict[str, str]:
@@ -114,7 +140,7 @@ def read_checkpoint(path: Path, bounds: Bounds = TRUSTLESS) -> tuple[dict[str, A
     try:
         size = refuse_pipes(path).st_size
         with path.open("rb") as file, zipfile.ZipFile(file) as archive:
-            _check(archive, path, size, bounds)
+            _check(archive, file, path, size, bounds)
             facts = json.loads(archive.read(FACTS))
             check_facts(path, facts, HEAD)
             _check_format(path, facts)
@@ -136,7 +162,7 @@ def read_checkpoint(path: Path, bounds: Bounds = TRUSTLESS) -> tuple[dict[str, A
     return facts, tables
 
 
-def _check(archive: zipfile.ZipFile, path: Path, size: int, bounds: Bounds) -> None:
+def _check(archive: zipfile.ZipFile, file: BinaryIO, path: Path, size: int, bounds: Bounds) -> None:
     """Refuse a damaged archive, and one whose parts are compressed or overlap: they could unpack to any size."""
     parts = archive.infolist()
     if any(each.compress_type != zipfile.ZIP_STORED for each in parts) or sum(each.file_size for each in parts) > size:
@@ -147,6 +173,9 @@ def _check(archive: zipfile.ZipFile, path: Path, size: int, bounds: Bounds) -> N
     damaged = archive.testzip()
     if damaged is not None:
         raise SourceError(f"The checkpoint {path} is damaged: {damaged}.", remedy=OLDER)
+    # Older versions wrote none.
+    if archive.comment and archive.comment != _seal(_crc(file, size - len(archive.comment))):
+        raise SourceError(f"The checkpoint {path} is damaged between its parts.", remedy=OLDER)
 
 
 def _check_format(path: Path, facts: Mapping[str, Any]) -> None:
