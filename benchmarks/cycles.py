@@ -136,7 +136,7 @@ def main() -> None:
     options = parser.parse_args()
     warm, table = events(1000), events(options.events)
     for name in options.queries or QUERIES:
-        asked = {"verbs": QUERIES[name], "rql": partial(rql.query, TEXTS[name])}
+        asked: dict[str, Callable[..., g.Stream]] = {"verbs": QUERIES[name], "rql": partial(rql.query, TEXTS[name])}
         seconds: dict[str, list[float]] = {way: [] for way in asked}
         rows = {}
         for way, ask in asked.items():
