@@ -19,6 +19,7 @@ from gpu_ops.core.time import MAX_TIME, MIN_TIME
 from gpu_ops.core.turns import TURN
 from gpu_ops.engines.live.checkpoints import read_checkpoint, write_checkpoint
 from gpu_ops.engines.live.facts import ANY, TEXT, TIME, TRUTH, Many, Maybe, Object, Whole, check_facts
+from gpu_ops.engines.live.fingerprints import functions_held
 from gpu_ops.engines.live.restoring import check_plan, check_rows, ours, restore_node, split
 from gpu_ops.errors import QueryFailedError, SourceError
 from gpu_ops.rql.running import RunningCycles
@@ -33,7 +34,7 @@ _QUERY = Object(
         "failed": Maybe(TEXT),
         "keeps": TRUTH,
     },
-    {"ctis": Many(TIME), "given": Many(Whole())},
+    {"ctis": Many(TIME), "given": Many(Whole()), "functions": Object(others=TEXT)},
 )
 _FACTS = Object(
     {
@@ -107,6 +108,7 @@ def _facts(query: RunningCycles) -> dict[str, Any]:
         "plan": query.explain().splitlines(),
         "failed": None if query.failed is None else str(query.failed),
         "keeps": query.kept is not None,
+        "functions": functions_held(query.plan.node),
     }
     if query.failed is None:
         return {**facts, "ctis": [each.cti for each in query.nodes], "given": [each.given for each in query.nodes]}
@@ -155,6 +157,13 @@ def restore_cycles(path: Path, written: WrittenRuntime, queries: Sequence[Runnin
         parts = split(path, own, [prefix for at, each in alive for prefix in _prefixes(at, each)])
         for number, (query, said) in enumerate(zip(queries, facts["cycles"], strict=True)):
             check_plan(path, said, query.explain().splitlines())
+            now = functions_held(query.plan.node)
+            then = said.get("functions", now)
+            if changed := sorted(name for name in {*then, *now} if then.get(name) != now.get(name)):
+                raise SourceError(
+                    f"The checkpoint {path} was made with other functions: {', '.join(changed)} changed.",
+                    remedy="Restore it with the functions as they were: aggregates={…}.",
+                )
             check_rows(path, tables, f"kept {number}", [query.result_schema], "results")
             if said["keeps"]:
                 query.kept = [tables[f"kept {number}"]] if f"kept {number}" in tables else []

@@ -20,7 +20,7 @@ from gpu_ops.errors import ColumnError, PlanError, shown
 from gpu_ops.plan.arrivals import on_turns
 from gpu_ops.plan.nodes import Project
 from gpu_ops.rql.parsing import parse
-from gpu_ops.rql.planning.known import KnownSources, KnownStream, KnownTable, QuerySettings, SizesByKey
+from gpu_ops.rql.planning.known import KnownSources, KnownStream, KnownTable, OwnAggregate, QuerySettings, SizesByKey
 from gpu_ops.rql.planning.planned import PlannedQuery, plan_columns, planned
 from gpu_ops.texts.at_rest import events_of
 from gpu_ops.texts.placed_error import shown_in
@@ -48,6 +48,7 @@ def query(
     sizes: Mapping[str, SizesByKey] | None = None,
     baselines: Mapping[str, float] | None = None,
     seed: int = 0,
+    aggregates: Mapping[str, OwnAggregate] | None = None,
     **more: Any,
 ) -> Stream:
     """What a query gives over data at rest: as a `Runtime` that is told all of it.
@@ -70,6 +71,7 @@ def query(
         sizes: Likewise.
         baselines: Likewise.
         seed: Likewise.
+        aggregates: Own aggregates, as in `Runtime`.
         more: The events of each stream by its name: a frame, a table, or a `Stream`.
 
     Returns:
@@ -125,6 +127,7 @@ def query(
         sizes or {},
         baselines or {},
         seed,
+        dict(aggregates or {}),
     )
     said = parse(text)
     with shown_in(text):

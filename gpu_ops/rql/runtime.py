@@ -26,7 +26,15 @@ from gpu_ops.plan.cycles import Intake
 from gpu_ops.plan.nodes import Feed
 from gpu_ops.rql.checkpoints import EPOCH, read_cycles, restore_cycles, write_cycles
 from gpu_ops.rql.parsing import parse
-from gpu_ops.rql.planning.known import KnownSources, KnownStream, KnownTable, QuerySettings, SizesByKey, WindowSize
+from gpu_ops.rql.planning.known import (
+    KnownSources,
+    KnownStream,
+    KnownTable,
+    OwnAggregate,
+    QuerySettings,
+    SizesByKey,
+    WindowSize,
+)
 from gpu_ops.rql.planning.planned import planned
 from gpu_ops.rql.running import AT, CycleResult, RunningCycles, cycles_in
 from gpu_ops.rql.types import column_types
@@ -74,6 +82,9 @@ class CycleRuntime:
         start: What the clock shows first: milliseconds since 1970, or an aware datetime; by default 0.
         refresh: How often partitions' conditions read tables again: at multiples of this since 1970.
         device: Where queries compute: `"cpu"`, `"array"` or `"cuda"`.
+        aggregates: Own aggregates (StreamCruncher: custom aggregates) by the names that texts give them:
+            `custom(name, column, 5) as alias` is what the function makes of `("column", 5)`, such as a
+            `g.window_function` or an `extend.aggregate` of a kind of yours.
 
     Examples:
         >>> from gpu_ops import rql
@@ -99,6 +110,7 @@ class CycleRuntime:
         start: int | dt.datetime | None = None,
         refresh: Duration = "1h",
         device: str = "cpu",
+        aggregates: Mapping[str, OwnAggregate] | None = None,
     ) -> None:
         self.errors: list[tuple[str, Exception]] = []
         self._lock = threading.RLock()
@@ -108,7 +120,7 @@ class CycleRuntime:
         if self._refresh < 1:
             raise PlanError("refresh is less than a millisecond.", remedy='Say refresh="1s".')
         check_name(device)
-        self._device = device
+        self._device, self._aggregates = device, dict(aggregates or {})
         self.ticks = Feed(TICKS, (), TICK)
         self._queries: dict[str, RunningCycles] = {}
         self._streams: dict[str, KnownStream] = {}
@@ -199,7 +211,8 @@ class CycleRuntime:
             each: {tuple(key): WindowSize(count, length) for key, count, length in by_key}
             for each, by_key in given["sizes"].items()
         }
-        settings = QuerySettings(schedule, given["weights"], given["waiting"], sizes, given["baselines"], given["seed"])
+        numbers = given["baselines"], given["seed"]
+        settings = QuerySettings(schedule, given["weights"], given["waiting"], sizes, *numbers, self._aggregates)
         for word in ("weights", "waiting"):
             for stream in given[word]:
                 if stream not in self._streams:
@@ -342,7 +355,13 @@ class CycleRuntime:
 
     @classmethod
     def restore(
-        cls, path: str | Path, *, device: str = "cpu", trust: bool = False, max_bytes: int | None = None
+        cls,
+        path: str | Path,
+        *,
+        device: str = "cpu",
+        trust: bool = False,
+        max_bytes: int | None = None,
+        aggregates: Mapping[str, OwnAggregate] | None = None,
     ) -> Self:
         """A runtime as a checkpoint found it: it goes on as the one that wrote it would have. Listeners come anew.
 
@@ -351,9 +370,11 @@ class CycleRuntime:
             device: Where queries compute; it may be another device than before.
             trust: Whether the tables in the checkpoint are taken as they are; else they are checked.
             max_bytes: How many bytes they may unpack to.
+            aggregates: Own aggregates, which a checkpoint does not hold; they have to be those that they were.
 
         Raises:
-            SourceError: There is no checkpoint, or it is damaged, or this version of gpu_ops plans a query otherwise
+            SourceError: There is no checkpoint, or it is damaged, or an own aggregate has changed, or this version of
+                gpu_ops plans a query otherwise
                 than the one that wrote it.
         """
         bounds = Bounds(trust, max_bytes)
@@ -369,6 +390,7 @@ class CycleRuntime:
                 start=facts["begun"],
                 refresh=refresh,
                 device=device,
+                aggregates=aggregates,
             )
             for said in facts["cycles"]:
                 if said["name"] in made._queries:

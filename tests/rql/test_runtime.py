@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,11 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
+import gpu_ops as g
 from gpu_ops import rql
 from gpu_ops.errors import ColumnError, PlanError, SourceError, TextError
+
+Row = dict[str, Any]
 
 TYPES = {"order": {"id": "int", "item": "string", "n": "int", "ts": "timestamp"}}
 COUNTED = (
@@ -151,6 +155,66 @@ def test_what_is_wrong_is_refused(tmp_path: Path) -> None:
         rql.Runtime(TYPES, times={"order": "seen"})
     with pytest.raises(SourceError):
         rql.Runtime.restore(tmp_path / "none")
+
+
+def _width(rows: pa.Table) -> int:
+    values = rows["n"].to_pylist()
+    return int(max(values) - min(values))
+
+
+def _other_width(rows: pa.Table) -> int:
+    return _width(rows) + 1
+
+
+OWN: dict[str, Callable[..., Any]] = {
+    "width": lambda of: g.window_function(_width, returns=pa.int64(), of=of),
+    "share": g.quantile,
+}
+SPREAD = (
+    "select item, w, q from order (partition by item store last 3 with custom(width, n) as w, "
+    "custom(share, n, 0.5) as q, count(id) as many) as t where t.$row_status is new and w > 2"
+)
+
+
+def test_own_aggregates_are_those_of_the_verbs_and_outlive_a_restart(tmp_path: Path) -> None:
+    given = events()
+    told = pa.Table.from_pylist(given).append_column("at", pa.array([each["ts"] for each in given]))
+    window = g.cycles(g.events(told, start="at", unit="ms"), order="id").partition("item").last(3)
+    shown = window.agg(w=OWN["width"]("n"), q=g.quantile("n", 0.5), many=g.count()).new().filter(g.col("w") > 2)
+    wanted = shown.collect().select(["cycle", "item", "w", "q"]).to_pylist()
+    at_rest = rql.query(SPREAD, {"order": told}, time="at", order="id", aggregates=OWN).collect()
+    assert at_rest.select(["cycle", "item", "w", "q"]).to_pylist() == wanted
+    runtime = rql.Runtime(TYPES, times={"order": "ts"}, aggregates=OWN)
+    runtime.register("spread", SPREAD)
+    cut, found = len(given) // 2, list[Row]()
+    runtime["spread"].listen(lambda result: found.extend(result.rows.to_pylist()))
+    runtime.send("order", given[:cut], at=[each["ts"] for each in given[:cut]])
+    runtime.checkpoint(tmp_path / "c")
+    runtime = rql.Runtime.restore(tmp_path / "c", aggregates=OWN)
+    runtime["spread"].listen(lambda result: found.extend(result.rows.to_pylist()))
+    runtime.send("order", given[cut:], at=[each["ts"] for each in given[cut:]])
+    runtime.advance(60_000)
+    assert found == [{name: value for name, value in row.items() if name != "cycle"} for row in wanted]
+    with pytest.raises(SourceError, match="no aggregate 'width' of your own"):
+        rql.Runtime.restore(tmp_path / "c")
+    other = OWN | {"width": lambda of: g.window_function(_other_width, returns=pa.int64(), of=of)}
+    with pytest.raises(SourceError):
+        rql.Runtime.restore(tmp_path / "c", aggregates=other)
+
+
+@pytest.mark.parametrize(
+    ("called", "says"),
+    [
+        ("custom(none, n)", "no aggregate 'none' of your own"),
+        ("custom(width, m)", "no column 'm'"),
+        ("custom(width)", "refuses what it is given"),
+        ("custom(five, n)", "gives 5, which is no aggregate"),
+    ],
+)
+def test_an_own_aggregate_that_is_none_is_refused_by_place(called: str, says: str) -> None:
+    runtime = rql.Runtime(TYPES, aggregates=OWN | {"five": lambda of: 5})
+    with pytest.raises(TextError, match=says):
+        runtime.register("q", f"select w from order (partition store last 3 with {called} as w) as t")
 
 
 def _wrong() -> list[tuple[str, str]]:

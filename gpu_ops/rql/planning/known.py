@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 
 from gpu_ops.core.cycles import WHENEVER, Schedule
 from gpu_ops.errors import PlanError, shown
+from gpu_ops.plan.combinations import Combinable
 from gpu_ops.plan.nodes import Node
+
+OwnAggregate = Callable[..., Combinable]
+"""A function of the names of columns, and of constants, that gives an aggregate: `g.weighted_mean` is one."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +79,8 @@ class QuerySettings:
         sizes: Sizes of windows by the names that texts give them behind `store last N`.
         baselines: Numbers by the names that texts give them behind `$diff`.
         seed: What decides which rows a random window takes.
+        aggregates: Own aggregates by the names that texts give them: `custom(name, …)` is what the function makes of
+            the names of columns, and of constants.
     """
 
     schedule: Schedule = WHENEVER
@@ -83,6 +89,7 @@ class QuerySettings:
     sizes: Mapping[str, SizesByKey] = field(default_factory=dict)
     baselines: Mapping[str, float] = field(default_factory=dict)
     seed: int = 0
+    aggregates: Mapping[str, OwnAggregate] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -5,19 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import Any
 
 import narwhals as nw
 import pyarrow as pa
 
 from gpu_ops.core.turns import CLOCK
+from gpu_ops.errors import shown
 from gpu_ops.plan import aggregates as g
 from gpu_ops.plan import moments
 from gpu_ops.plan.aggregate_kinds import Aggregate
+from gpu_ops.plan.combinations import Combinable
 from gpu_ops.plan.cycle_chains import Becoming, Chain, IssuedAggregate, Stage
 from gpu_ops.plan.cycle_picks import BestRows, CyclePick, LastMilliseconds, LastRows, LatestRows, RandomRows, Size
 from gpu_ops.plan.cycles import Intake, beats_of
 from gpu_ops.plan.nodes import Filter, Node, extended
 from gpu_ops.plan.ordered_aggregates import median
+from gpu_ops.plan.windows import Snapshot
 from gpu_ops.rql.planning.conditions import conjuncts, inner_condition
 from gpu_ops.rql.planning.known import KnownSources, KnownStream, QuerySettings, SizesByKey
 from gpu_ops.rql.planning.refreshed import RefreshedTables, forever, is_plain
@@ -29,7 +33,7 @@ from gpu_ops.texts.binding.bound import Bound, literal
 from gpu_ops.texts.binding.conditions import truth
 from gpu_ops.texts.binding.expressions import bind
 from gpu_ops.texts.binding.scope import unknown
-from gpu_ops.texts.expressions import Expression, FunctionCall, Logical, TextMatch
+from gpu_ops.texts.expressions import Constant, Expression, FunctionCall, Logical, TextMatch
 from gpu_ops.texts.placed_error import HasPlace, failure_at, unsupported
 
 _SIZE, _SPAN = "@size", "@span"
@@ -104,7 +108,7 @@ class PartitionPlanner:
             stage = self._stage(part, schema, table.stream, time, at)
             stages.append(replace(stage, takes=takes, where=conditions))
             if part.aggregates:
-                schema = _aggregated_schema(part, schema)
+                schema = self._aggregated_schema(part, schema)
         weight = self._settings.weights.get(table.stream, 1.0)
         for part, behind in pairwise(table.stages):
             at = table.stages.index(part)
@@ -126,7 +130,7 @@ class PartitionPlanner:
         schema = self._known.streams[table.stream].schema
         for part in table.stages:
             if part.aggregates:
-                schema = _aggregated_schema(part, schema)
+                schema = self._aggregated_schema(part, schema)
         return schema
 
     def _taken(self, part: StagePartition, schema: pa.Schema, alias: str) -> tuple[Becoming, tuple[nw.Expr, ...]]:
@@ -189,10 +193,51 @@ class PartitionPlanner:
             _check_column(stored, schema, name)
         return BestRows(count, stored.using, stored.kind == "highest", stored.update)
 
+    def _aggregated_schema(self, part: StagePartition, schema: pa.Schema) -> pa.Schema:
+        """The columns of a partition with aggregates."""
+        fields: list[pa.Field] = [schema.field(name) for name in part.by]
+        for each in part.aggregates:
+            if each.custom:
+                fields.append(self._own(each, schema).field(schema).with_name(each.alias))
+                continue
+            dtype = {"count": t.LONG}.get(each.function, t.DOUBLE)
+            if each.diff and each.function == "count":
+                dtype = t.LONG
+            if each.function in {"min", "max"}:
+                dtype = schema.field(each.column).type
+            fields.append(pa.field(each.alias, dtype))
+        return pa.schema(fields)
+
+    def _own(self, said: StoredAggregate, schema: pa.Schema) -> Aggregate:
+        """The user's own aggregate of a name."""
+        known = self._settings.aggregates
+        if said.function not in known:
+            problem = f"There is no aggregate {said.function!r} of your own."
+            raise unknown(said, problem, said.function, known, known, "aggregates= has")
+        arguments = list[Any]()
+        for each in said.arguments:
+            if not isinstance(each, Constant):
+                _check_column(each, schema, str(each))
+            arguments.append(each.value if isinstance(each, Constant) else str(each))
+        try:
+            made: Any = known[said.function](*arguments)
+            made = made.within(Snapshot()) if isinstance(made, Combinable) else made
+            if isinstance(made, Aggregate):
+                made.field(schema)
+        except Exception as error:
+            raise failure_at(said, f"The aggregate {said.function!r} refuses what it is given: {error}") from error
+        if not isinstance(made, Aggregate):
+            raise failure_at(
+                said,
+                f"The aggregate {said.function!r} gives {shown(made)}, which is no aggregate.",
+                "Give one: g.mean(…), g.window_function(…), or extend.aggregate(…) of a kind of yours.",
+            )
+        return made
+
     def _aggregate(self, said: StoredAggregate, schema: pa.Schema) -> tuple[list[IssuedAggregate], nw.Expr | None]:
         """An aggregate, those that its result needs beside it, and the result."""
         if said.custom:
-            raise unsupported(said, f"custom aggregate {said.function!r}", f"There are: {', '.join(_FUNCTIONS)}.")
+            return [IssuedAggregate(said.alias, self._own(said, schema), said.entrance_only)], None
         if said.function not in _FUNCTIONS:
             raise unknown(
                 said, f"There is no aggregate {said.function!r}.", said.function, _FUNCTIONS, _FUNCTIONS, "There are"
@@ -245,19 +290,6 @@ _FUNCTIONS: Mapping[str, Callable[[nw.Expr], Aggregate]] = {
     "variance": g.variance,
 }
 """The aggregates of partitions. All but count, min and max are double; count counts rows, whatever they have."""
-
-
-def _aggregated_schema(part: StagePartition, schema: pa.Schema) -> pa.Schema:
-    """The columns of a partition with aggregates."""
-    fields: list[pa.Field] = [schema.field(name) for name in part.by]
-    for each in part.aggregates:
-        dtype = {"count": t.LONG}.get(each.function, t.DOUBLE)
-        if each.diff and each.function == "count":
-            dtype = t.LONG
-        if each.function in {"min", "max"}:
-            dtype = schema.field(each.column).type
-        fields.append(pa.field(each.alias, dtype))
-    return pa.schema(fields)
 
 
 def _check_column(node: HasPlace, schema: pa.Schema, name: str) -> None:
