@@ -18,6 +18,9 @@ from gpu_ops.operators.state.fields import nullable_columns
 
 _PREFIX = "row/"
 
+_PIECES = 16
+"""So many pieces of what waits there may be before they become one."""
+
 
 class WaitingPoints:
     """The points of an input that wait.
@@ -41,15 +44,32 @@ class WaitingPoints:
 
     def before(self, limit: int, events: Sequence[Events]) -> Events | None:
         """Those before a place, of those that waited and of new ones; the others wait."""
-        whole = concat([*self._held, *(Events(each.start, TICK, each.frame) for each in events)], self._device)
-        self._held = []
-        if whole is None or not len(whole):
-            return None
-        if limit == MAX_TIME or int(whole.start.max()) < limit:
-            return whole
-        is_due, keep = whole.start < limit, self._device.kernels.keep
-        self._held = [whole.take(keep(~is_due), self._device)]
-        return whole.take(keep(is_due), self._device) if bool(is_due.any()) else None
+        pieces = [*self._held, *(Events(each.start, TICK, each.frame) for each in events)]
+        due, self._held = [], []
+        for each in filter(len, pieces):
+            early, late = (each, None) if limit == MAX_TIME else self._parted(each, limit)
+            due += [] if early is None else [early]
+            self._held += [] if late is None else [late]
+        if len(self._held) > _PIECES:
+            whole = concat(self._held, self._device)
+            self._held = [] if whole is None else [whole]
+        return concat(due, self._device)
+
+    def _parted(self, points: Events, limit: int) -> tuple[Events | None, Events | None]:
+        """(those before a place, the others)."""
+        kernels, columns, start = self._device.kernels, self._device.columns, points.start
+        least, most = kernels.extent(start)
+        if most < limit:
+            return points, None
+        if least >= limit:
+            return None, points
+        if not kernels.ascends(start):
+            is_due = start < limit
+            return points.take(kernels.keep(is_due), self._device), points.take(kernels.keep(~is_due), self._device)
+        at = int(np.searchsorted(start, limit))
+        parts = ((0, at), (at, len(start)))
+        early, late = (Events(start[low:high], TICK, columns.cut(points.frame, low, high)) for low, high in parts)
+        return early, late
 
     def tables(self) -> dict[str, pa.Table]:
         """The points that wait, if there are any."""
