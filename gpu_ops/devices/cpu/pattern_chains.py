@@ -46,6 +46,9 @@ TURN, STARTS, FOUND_MATCHES, ERROR, NUMBERS = range(5)
 
 DONE, GROW, OVERFLOWED = range(3)
 
+_NEVER = np.int64((1 << 63) - 1)
+"""Behind all places."""
+
 
 @kernel(INTS, INTS, INTS, INTS)
 def merged_turns(ticks: Ints, places: Ints, begins: Ints, bases: Ints) -> Table:
@@ -67,26 +70,26 @@ def merged_turns(ticks: Ints, places: Ints, begins: Ints, bases: Ints) -> Table:
     """
     streams = len(bases)
     turns = np.empty((len(ticks) + len(places), 3), np.int64)
-    heads = begins[:-1].copy()
-    tick = 0
-    for turn in range(len(turns)):
-        chosen, place = -1, np.int64((1 << 63) - 1)
-        if tick < len(ticks):
-            place = ticks[tick]
-        else:
-            chosen = -2
+    heads, ahead = begins[:-1].copy(), np.full(streams, _NEVER)
+    for stream in range(streams):
+        if heads[stream] < begins[stream + 1]:
+            ahead[stream] = places[heads[stream]]
+    turn, tick = 0, 0
+    while turn < len(turns):
+        chosen, place = -1, _NEVER
         for stream in range(streams):
-            at = heads[stream]
-            if at < begins[stream + 1] and (chosen == -2 or places[at] < place):
-                chosen, place = stream, places[at]
-        turns[turn, 0] = chosen
+            if ahead[stream] < place:
+                chosen, place = stream, ahead[stream]
+        while tick < len(ticks) and ticks[tick] <= place:
+            turns[turn, 0], turns[turn, 1], turns[turn, 2] = -1, tick, tick + 1
+            turn, tick = turn + 1, tick + 1
         if chosen < 0:
-            turns[turn, 1] = tick
-            tick += 1
-        else:
-            turns[turn, 1] = heads[chosen] - begins[chosen] + bases[chosen]
-            heads[chosen] += 1
-        turns[turn, 2] = tick
+            break
+        head = heads[chosen]
+        turns[turn, 0], turns[turn, 1], turns[turn, 2] = chosen, head - begins[chosen] + bases[chosen], tick
+        turn += 1
+        heads[chosen] = head + 1
+        ahead[chosen] = places[head + 1] if head + 1 < begins[chosen + 1] else _NEVER
     return turns
 
 
