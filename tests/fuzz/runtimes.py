@@ -28,6 +28,7 @@ TEXTS: dict[str, str] = {
     "first": "select k, v from A group by k output first every 2 sec",
     "snapshot": "select k, sum(v) as s from A#time(4 sec) group by k output snapshot every 2 sec",
     "join": "select a.k as k, sum(b.w) as s from A#length(4) as a, B#time(6 sec) as b where a.k = b.k",
+    "pairs": "select irstream a.v as v, b.w as w from A#time(3 sec) as a, B#time(6 sec) as b where a.k = b.k",
     "outer": "select a.v as v, b.w as w from A#lastevent as a full outer join B#keepall as b on a.k = b.k",
     "asking": "select v, (select sum(w) from B#length(2) as b where b.k = a.k) as s from A as a",
     "looking": "select v, prior(2, v) as p from A#time_accum(2 sec)",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass
+from functools import cache
 from typing import Any
 
 
@@ -18,9 +19,14 @@ def parts(node: Any, into: Callable[[Any], bool] = lambda _: True) -> Iterator[A
     if isinstance(node, tuple | list):
         for each in node:
             yield from parts(each, into)
-    elif is_dataclass(node) and not isinstance(node, type):
+    elif (names := _parts(type(node))) is not None:
         yield node
         if into(node):
-            for each in fields(node):
-                if each.name != "place":
-                    yield from parts(getattr(node, each.name), into)
+            for name in names:
+                yield from parts(getattr(node, name), into)
+
+
+@cache
+def _parts(kind: type) -> tuple[str, ...] | None:
+    """The fields of a kind of nodes that say something; None of what is no node."""
+    return tuple(each.name for each in fields(kind) if each.name != "place") if is_dataclass(kind) else None
