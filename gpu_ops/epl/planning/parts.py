@@ -19,7 +19,7 @@ def parts(node: Any, into: Callable[[Any], bool] = lambda _: True) -> Iterator[A
     if isinstance(node, tuple | list):
         for each in node:
             yield from parts(each, into)
-    elif (names := _parts(type(node))) is not None:
+    elif (names := _parts(type(node))) is not None:  # type: ignore[arg-type]
         yield node
         if into(node):
             for name in names:
