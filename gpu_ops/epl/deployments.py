@@ -461,7 +461,7 @@ class Deployments:
         own = sum(each.active_filters for each in self.contexts.values() if each.is_on)
         for each in self.alone.values():
             context = each.plan.context
-            own += each.active_filters * (1 if context is None else len(self.contexts[context.name].table()))
+            own += each.active_filters(1 if context is None else len(self.contexts[context.name].table()))
         return together + own
 
     def tell(self, statement: RunningStatement, state: str) -> None:

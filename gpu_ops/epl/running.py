@@ -403,10 +403,13 @@ class RunningStatement:
         """What runs, each node after those that it reads."""
         return [] if self._running is None else self._running.walk()
 
-    @property
-    def active_filters(self) -> int:
-        """How many filters are active: one for each stream, and one for each atom of a pattern that waits."""
-        return self.plan.filters + sum(node.own.active_atoms for node in self.nodes if node.own is not None)
+    def active_filters(self, instances: int = 1) -> int:
+        """How many filters are active: one for each stream, and one for each atom of a pattern that waits.
+
+        Args:
+            instances: In how many instances of a context it is; its patterns know the atoms of all.
+        """
+        return self.plan.filters * instances + sum(node.own.active_atoms for node in self.nodes if node.own is not None)
 
     def step(
         self,

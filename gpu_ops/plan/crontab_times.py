@@ -13,6 +13,7 @@ from functools import lru_cache
 from gpu_ops.core.time import MAX_TIME
 
 _SECOND = 1_000_000
+_MILLISECOND = 1000
 _DAY = 86_400
 _EPOCH = datetime.date(1970, 1, 1).toordinal()
 _ZERO = datetime.datetime(1970, 1, 1)  # noqa: DTZ001  (the zone is said beside it)
@@ -42,7 +43,7 @@ def zone_of(name: str) -> datetime.tzinfo | None:
 
 @dataclass(frozen=True)
 class CrontabTimes:
-    """The seconds whose minute, hour, day and month are named, in UTC or in a time zone. None is a wildcard.
+    """The times whose second, minute, hour, day and month are named, in UTC or in a time zone. None is a wildcard.
 
     Where both days of the month and days of the week are named, either is enough, as in Unix.
 
@@ -53,6 +54,7 @@ class CrontabTimes:
         months: 1 to 12.
         weekdays: 0 (Sunday) to 6 (Saturday).
         seconds: 0 to 59.
+        milliseconds: 0 to 999, of each named second.
         last_day: Whether the last day of the month is one of the days.
         last_weekdays: Weekdays whose last one of the month is one of the days: 5 for its last Friday.
         workdays: Days of the month that stand for the Monday to Friday nearest to them in that month.
@@ -80,10 +82,12 @@ class CrontabTimes:
     last_workday: bool = False
     once_a_day: bool = False
     zone: str = ""
+    milliseconds: frozenset[int] | None = frozenset({0})
 
     def __str__(self) -> str:
         fields = (self.minutes, self.hours, self.days, self.months, self.weekdays, self.seconds)
         zone = f", {self.zone}" * bool(self.zone)
+        fields += () if self.milliseconds == frozenset({0}) else (self.milliseconds,)
         return f"({', '.join('*' if each is None else str(sorted(each)) for each in fields)}{zone})"
 
     def next_after(self, time: int) -> int:
@@ -100,15 +104,26 @@ class CrontabTimes:
 
     def _next_after(self, time: int) -> int:
         """The first named time after a time, as the clocks of the zone show both."""
-        day, second = divmod(time // _SECOND + 1, _DAY)
+        # A named second stands for its named milliseconds: the one that it is now has those that come.
+        milliseconds = _named(self.milliseconds, 1000)
+        left = [each for each in milliseconds if each * _MILLISECOND > time % _SECOND]
+        now = self._next_second(time // _SECOND - 1) if left else None
+        if left and now == time // _SECOND:
+            return now * _SECOND + left[0] * _MILLISECOND
+        found = self._next_second(time // _SECOND)
+        return MAX_TIME if found is None else found * _SECOND + milliseconds[0] * _MILLISECOND
+
+    def _next_second(self, second: int) -> int | None:
+        """The first named second after one, both since 1970; None if there is none."""
+        day, second = divmod(second + 1, _DAY)
         first = self._second_from(0)
         if self.once_a_day and first is not None and second > first:
             day, second = day + 1, 0
         for date in self._dates(day + _EPOCH):
             at = self._second_from(second) if date == day + _EPOCH else first
             if at is not None:
-                return ((date - _EPOCH) * _DAY + at) * _SECOND
-        return MAX_TIME
+                return (date - _EPOCH) * _DAY + at
+        return None
 
     def _second_from(self, second: int) -> int | None:
         """The first named second of a day, at or after one of them."""

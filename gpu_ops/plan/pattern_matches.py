@@ -54,6 +54,7 @@ class Pattern(Node):
         flat: Whether an event has a column for each property, ``a.id``: in place of a record, or beside it. Lists have
             none.
         drops: The columns that nobody reads.
+        unseen: The streams whose events are none: what starts and ends instances of a context.
     """
 
     streams: tuple[Node, ...]
@@ -65,6 +66,7 @@ class Pattern(Node):
     suppresses: bool = False
     flat: Literal["", "alone", "beside"] = ""
     drops: frozenset[str] = frozenset()
+    unseen: tuple[int, ...] = ()
 
     @property
     def inputs(self) -> tuple[Node, ...]:

@@ -112,6 +112,7 @@ class PatternStreams:
         discards: bool = False,
         suppresses: bool = False,
         flat: Literal["", "alone", "beside"] = "",
+        unseen: tuple[int, ...] = (),
     ) -> Pattern:
         """The node."""
         tags = tuple(
@@ -119,7 +120,9 @@ class PatternStreams:
             for name, tag in self.tags.items()
         )
         slots = tuple((slot, *found) for slot, found in self._slots.items())
-        return Pattern(tuple(map(_rows, self._streams)), ticks, tree, tags, slots, discards, suppresses, flat)
+        return Pattern(
+            tuple(map(_rows, self._streams)), ticks, tree, tags, slots, discards, suppresses, flat, unseen=unseen
+        )
 
     def _column(self, stream: int, value: nw.Expr, what: str) -> str:
         """The column of a stream that holds a value."""

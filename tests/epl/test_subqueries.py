@@ -30,6 +30,7 @@ _CONDITIONS = (
     " where q.{0} < a.v and q.k = a.k",
     " where q.{0} is a.v or q.k is null",
     " where prev(1, q.{0}) < q.{0}",
+    " where prior(1, q.{0}) < q.{0}",
 )
 _OPERATORS = st.sampled_from(["=", "!=", "<", "<=", ">", ">="])
 _OF_GROUPS = "(select max(w) from B#keepall as b where b.k = a.k)"
@@ -65,6 +66,8 @@ def _values(draw: st.DrawFn) -> str:
                 f"select sum(q.{name} + a.v) {rows}",
                 f"select q.{name} + a.v {rows}",
                 f"select prev(1, q.{name}) + a.v {rows}",
+                f"select prior(1, q.{name}) {rows}",
+                f"select sum(prior(2, q.{name})) + a.v {rows}",
                 f"select prevtail(q.{name}) as m, prevcount(q.{name}) as n {rows}",
                 f"select sum(q.{name}) {rows} group by q.k",
                 f"select q.k as m, count(*) as n {rows} group by q.k having count(*) > 1",

@@ -196,7 +196,6 @@ WRONG = {
     "on A set n = sum(v)": r"sum\(…\) is an aggregate, and there are none here",
     "on D set n = 1": r"There is no type of events 'D'\. \[line 1, column 4\]",
     "on A set n[0] = 1": "gpu_ops has no assignments but to variables",
-    "on pattern [every A] set n = 1": "gpu_ops has no patterns",
     "create variable int v; select v from A": r"'v' is a variable, and a property of 'A'\. \[line 1, column 31\]",
     "select n + k from A": r"'\+' takes numbers, and 'k' is of type string",
     "select * from A where n": r"'where' takes a condition, and 'n' is of type int",
@@ -204,6 +203,16 @@ WRONG = {
     "on B set n = w; @name('r') select sum(v * n) from A": "The statement 'r' has read the variable 'n' once",
     "@name('r') select v from A limit n; on B set n = w": "The statement 'r' has read the variable 'n' once",
 }
+
+
+def test_a_pattern_sets_a_variable() -> None:
+    """A(v=1), B(w=5): the pattern is complete and sets 6, which a statement behind it sees at that event."""
+    runtime = deployed(
+        "create variable int n = 0; on pattern [every a=A -> b=B] set n = a.v + b.w; @name('r') select n from B"
+    )
+    runtime.send("A", {"v": 1})
+    assert [each.new.to_pylist() for each in runtime.send("B", {"w": 5}) if each.statement == "r"] == [[{"n": 6}]]
+    assert dict(runtime.variables) == {"n": 6}
 
 
 @pytest.mark.parametrize("text", WRONG)

@@ -34,6 +34,25 @@ def test_the_next_time_of_a_day(at: datetime, hour: int, minute: int, zone: str)
     assert _next(times, at) == next(each for each, local in shown if (local.hour, local.minute) == (hour, minute))
 
 
+@given(
+    st.integers(0, 100_000_000_000),
+    st.sampled_from([None, {0}, {3, 7}]),
+    st.sampled_from([None, {0}, {200}, {0, 250, 999}]),
+    st.sampled_from(["", "GMT-5"]),
+)
+def test_the_next_millisecond(time: int, seconds: set[int] | None, milliseconds: set[int] | None, zone: str) -> None:
+    """Of all milliseconds of two minutes the first one whose second and millisecond are named."""
+    named = [None if each is None else frozenset(each) for each in (seconds, milliseconds)]
+    times = CrontabTimes(seconds=named[0], milliseconds=named[1], zone=zone)
+    first = time // 1000 + 1
+    wanted = next(
+        at
+        for at in range(first, first + 120_000)
+        if (seconds is None or at // 1000 % 60 in seconds) and (milliseconds is None or at % 1000 in milliseconds)
+    )
+    assert times.next_after(time) == wanted * 1000
+
+
 def test_where_clocks_change() -> None:
     """At half past two in Vienna: on March 29 there is none, and on October 25 there are two."""
     times = CrontabTimes(minutes=frozenset({30}), hours=frozenset({2}), zone="Europe/Vienna")

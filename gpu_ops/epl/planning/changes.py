@@ -62,8 +62,9 @@ def planned_change(statement: s.Statement, on: Changing, ledger: Ledger, window:
         reads.append(source.type_name)
     else:
         variables = VariableColumns(ledger.variables, VariableNames(ledger.variables, ledger.types).found.changing)
-        planner = PatternPlanner(ledger, Subqueries(ledger, ContextNames(None, on)), variables)
-        rows = planner.plan(source)
+        outside = ContextNames(None, on)
+        planner = PatternPlanner(ledger, Subqueries(ledger, outside), variables, outside)
+        _, rows = planner.plan(source)
         reads += planner.reads
         schema = pa.schema([each for each in rows.schema if each.name not in {CLOCK, PLACE}])
         stream = BoundStream(trigger.alias, "pattern", schema)

@@ -94,8 +94,8 @@ def matches_of(
     if not any(isinstance(each, p.PatternEvery) for each in terms):
         source = replace(source, pattern=p.PatternEvery(source.pattern, place=source.place))
     outside = ContextNames(None, None)
-    planner = PatternPlanner(ledger, Subqueries(ledger, outside), VariableColumns(ledger.variables, ()))
-    node = planner.plan(source)
+    planner = PatternPlanner(ledger, Subqueries(ledger, outside), VariableColumns(ledger.variables, ()), outside)
+    node, _ = planner.plan(source)
     tags = {each.name: each.type for each in node.schema if each.name not in {CLOCK, PLACE}}
     for name, dtype in tags.items():
         if not pa.types.is_struct(dtype):
@@ -111,6 +111,13 @@ def with_tags(node: Node, tags: dict[str, pa.DataType], named: str) -> Node:
         for each in dtype
     ]
     return Project(node, (*columns, nw.col(CLOCK), nw.col(PLACE)), keep=False)
+
+
+def of_several(source: q.PatternSource) -> bool:
+    """Whether a match of a pattern may have events before the one that completes it."""
+    terms = [part for part in parts(source.pattern) if isinstance(part, p.PatternTerm)]
+    joined = (p.PatternFollowedBy, p.PatternUntil)
+    return any(isinstance(each, joined) or getattr(each, "operator", "") == "and" for each in terms)
 
 
 def _forgets(term: p.PatternTerm) -> bool:

@@ -15,7 +15,14 @@ from gpu_ops.epl import queries as q
 from gpu_ops.epl import statements as s
 from gpu_ops.epl.patterns import EventFilter
 from gpu_ops.epl.planning.arguments import clock_span
-from gpu_ops.epl.planning.context_patterns import by_clock, is_inclusive, matches_of, single_event, with_tags
+from gpu_ops.epl.planning.context_patterns import (
+    by_clock,
+    is_inclusive,
+    matches_of,
+    of_several,
+    single_event,
+    with_tags,
+)
 from gpu_ops.epl.planning.events import event_of
 from gpu_ops.epl.planning.joins import conjuncts
 from gpu_ops.epl.planning.known_contexts import ContextLevel, Entering, KnownContext, Path
@@ -390,6 +397,8 @@ class _LevelPlanner:
         if path and whole:
             types = pa.struct([pa.field(tag, dtype) for tag, dtype in tags.items()])
             self._property(*path, bound=Bound(nw.struct(*whole), types, condition.alias))
+        if is_inclusive(condition) and of_several(source):
+            raise unsupported(condition, "instances with the events before the one that starts them (@Inclusive)")
         starts = self._within(with_tags(node, tags, named), "", carries=True)
         self._options |= {"starts": starts, "inclusive": is_inclusive(condition)}
 

@@ -10,9 +10,11 @@ import narwhals as nw
 from gpu_ops.core.turns import ASK, CLOCK, DUE, INSTANCE, NEW
 from gpu_ops.epl import queries as q
 from gpu_ops.epl import statements as s
+from gpu_ops.epl.patterns import EventFilter
 from gpu_ops.epl.planning.arguments import whole_number
 from gpu_ops.epl.planning.known_contexts import ContextNames, KnownContext
 from gpu_ops.epl.planning.looking_in_joins import LookingInJoin
+from gpu_ops.epl.planning.parts import parts
 from gpu_ops.epl.planning.planned import Ledger
 from gpu_ops.epl.planning.windows import StreamWindows
 from gpu_ops.plan.contexts import EndOutput, InstanceAsks, InstanceContent, LeavesInTime, OfInstances, until_of
@@ -60,12 +62,11 @@ class InstancePlan:
         if names.context is None:
             return
         types = [each.source for each in query.streams]
-        for each in types:
-            if isinstance(each, q.PatternSource):
-                raise unsupported(each, "patterns in contexts")
+        self._in_time = any(isinstance(each, q.PatternSource) for each in types)
+        read = {part.type_name for part in parts(types) if isinstance(part, EventFilter)}
         keyed = [level for level in names.context.levels if level.entering]
-        for level in keyed:
-            if not any(getattr(each, "type_name", "") in level.entering for each in types):
+        for level in keyed if read else ():
+            if not read & level.entering.keys():
                 said = f"The context {level.called!r} is of the events {', '.join(level.entering)}"
                 hint = "Read one of them, or name this type in the context too."
                 raise failure_at(query.stream, f"{said}, and the statement reads none of them.", hint)

@@ -223,6 +223,11 @@ def looks_into_window(node: e.Syntax) -> bool:
     return isinstance(node, e.Expression) and _call(node, PREVIOUS) is not None
 
 
+def looks_to_arrivals(node: e.Syntax) -> bool:
+    """Whether a node is a call of `prior`."""
+    return isinstance(node, e.Expression) and _call(node, ("prior",)) is not None
+
+
 def _call(node: e.Expression, names: Sequence[str]) -> e.FunctionCall | None:
     """A call of one of some functions."""
     if isinstance(node, e.FunctionCall) and node.of is None and node.name.lower() in names:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import narwhals as nw
 import pyarrow as pa
@@ -12,7 +12,9 @@ import pyarrow as pa
 from gpu_ops.epl import patterns as p
 from gpu_ops.epl import queries as q
 from gpu_ops.epl.planning.arguments import MILLISECOND
+from gpu_ops.epl.planning.known_contexts import ContextNames, reads_context
 from gpu_ops.epl.planning.parts import parts
+from gpu_ops.epl.planning.pattern_instances import STARTED, PatternInstances
 from gpu_ops.epl.planning.planned import Ledger, known_type
 from gpu_ops.epl.planning.rates import crontab_times
 from gpu_ops.epl.planning.schedules import scheduled_times
@@ -20,6 +22,7 @@ from gpu_ops.epl.planning.subqueries import Asked, Subqueries, asks
 from gpu_ops.epl.planning.variables import VariableColumns, column_of, reads
 from gpu_ops.errors import PlanError
 from gpu_ops.plan import patterns as tree
+from gpu_ops.plan.nodes import Node
 from gpu_ops.plan.pattern_matches import Pattern
 from gpu_ops.plan.pattern_streams import PatternColumns, PatternStreams, SetTag
 from gpu_ops.plan.row_programs import RowProgram
@@ -41,20 +44,24 @@ class PatternPlanner:
         ledger: What it is planned over.
         subqueries: The sub-queries of the statement.
         variables: Its variables.
+        context: Its context.
 
     Attributes:
         reads: The types of events that it reads.
     """
 
-    def __init__(self, ledger: Ledger, subqueries: Subqueries, variables: VariableColumns) -> None:
+    def __init__(
+        self, ledger: Ledger, subqueries: Subqueries, variables: VariableColumns, context: ContextNames
+    ) -> None:
         self._ledger, self._subqueries, self._variables = ledger, subqueries, variables
         self._streams = PatternStreams()
+        self._instances = PatternInstances.of(context, self._streams)
         self._numbers: dict[str, int] = {}
         self._has_variables: set[int] = set()
         self.reads: list[str] = []
 
-    def plan(self, source: q.PatternSource, *, flat: bool = False) -> Pattern:
-        """The node that gives the matches.
+    def plan(self, source: q.PatternSource, *, flat: bool = False) -> tuple[Pattern, Node]:
+        """(the pattern, the matches, within instances if there is a context).
 
         Args:
             source: The pattern.
@@ -68,11 +75,19 @@ class PatternPlanner:
             if each.name.lower() not in flags:
                 raise unsupported(each, f"@{each.name} of patterns")
             flags[each.name.lower()] = True
-        whole = self._part(source.pattern, {})
+        around = self._instances
+        whole = self._part(source.pattern, {} if around is None else around.tags)
         discards, suppresses = flags.values()
-        return self._streams.pattern(
-            whole, self._ledger.ticks, discards=discards, suppresses=suppresses, flat="beside" if flat else ""
+        unseen: tuple[int, ...] = ()
+        if around is not None:
+            if discards or suppresses:
+                raise unsupported(source.annotations[0], f"@{source.annotations[0].name} of patterns in contexts")
+            (whole, unseen), flat = around.each(whole), True
+        shape: Literal["", "beside"] = "beside" if flat else ""
+        made = self._streams.pattern(
+            whole, self._ledger.ticks, discards=discards, suppresses=suppresses, flat=shape, unseen=unseen
         )
+        return made, made if around is None else around.matches(made)
 
     def _part(self, term: p.PatternTerm, tags: dict[str, SetTag]) -> tree.PatternPart:
         """A part; the tags that it sets are added to those that are set."""
@@ -84,7 +99,9 @@ class PatternPlanner:
         schema = known_type(term.events, self._ledger)
         name = term.events.type_name
         if name not in self._numbers:
-            self._numbers[name] = self._streams.stream(self._ledger.arrivals[name], schema)
+            arrivals = self._ledger.arrivals[name]
+            rows = arrivals if self._instances is None else self._instances.within(arrivals, name)
+            self._numbers[name] = self._streams.stream(rows, schema)
             self.reads.append(name)
         stream = self._numbers[name]
         if term.tag and term.tag in self._streams.tags and self._streams.tags[term.tag].stream != stream:
@@ -98,6 +115,7 @@ class PatternPlanner:
         if term.tag:
             self._streams.tags.setdefault(term.tag, SetTag(stream))
         conditions = [self._filter(each, stream, term, columns) for each in term.events.filters]
+        conditions += [] if self._instances is None else [self._instances.same(columns)]
         holds = None if not conditions else nw.all_horizontal(*conditions, ignore_nulls=False)
         atom: tree.EventAtom = _placed(term, lambda: self._streams.atom(stream, term.tag, holds, columns, level))
         if term.tag:
@@ -107,7 +125,7 @@ class PatternPlanner:
     def _filter(self, node: e.Expression, stream: int, term: p.PatternEvents, columns: PatternColumns) -> nw.Expr:
         asked = self._subqueries.asked(before=True)
         own = {term.events.type_name, term.tag} - {""}
-        scope = PatternScope(columns, own, asked, self._variables)
+        scope = PatternScope(columns, own, asked, self._variables, self._instances)
         if asks(node) and any(isinstance(part, e.Name) and part.name in columns.tags for part in parts(node)):
             raise unsupported(node, "sub-queries in patterns about earlier events")
         value = bind_condition(node, scope, "the filter").value
@@ -201,7 +219,7 @@ class PatternPlanner:
         part = self._part(term.pattern, tags)
         columns = self._streams.columns(None, tags)
         self._refuse_questions(term.condition)
-        value = bind_condition(term.condition, PatternScope(columns), "'while'").value
+        value = bind_condition(term.condition, PatternScope(columns, around=self._instances), "'while'").value
         return tree.WhileGuard(part, _placed(term.condition, lambda: self._streams.program(value, columns)))
 
     def _observer(self, term: p.PatternObserver, tags: dict[str, SetTag]) -> tree.PatternPart:
@@ -235,7 +253,7 @@ class PatternPlanner:
             return _elapsed(node)
         columns = self._streams.columns(None, tags)
         self._refuse_questions(node)
-        value = bind_period(node, PatternScope(columns)).value
+        value = bind_period(node, PatternScope(columns, around=self._instances)).value
         return tree.ComputedSpan(_placed(node, lambda: self._streams.program(value, columns)))
 
     def _whole(self, node: e.Syntax, tags: Mapping[str, SetTag]) -> RowProgram:
@@ -248,7 +266,7 @@ class PatternPlanner:
     def _value(self, node: e.Syntax, tags: Mapping[str, SetTag]) -> RowProgram:
         columns = self._streams.columns(None, tags)
         self._refuse_questions(node)
-        value = bind(node, PatternScope(columns)).value
+        value = bind(node, PatternScope(columns, around=self._instances)).value
         made: RowProgram = _placed(node, lambda: self._streams.program(value, columns))
         return made
 
@@ -279,6 +297,7 @@ class PatternScope:
         own: What the event that comes may be called.
         asked: The sub-queries of the filter.
         variables: The variables of the statement.
+        around: The instances that the pattern is within.
     """
 
     def __init__(
@@ -287,11 +306,15 @@ class PatternScope:
         own: set[str] | None = None,
         asked: Asked | None = None,
         variables: VariableColumns | None = None,
+        around: PatternInstances | None = None,
     ) -> None:
         self._columns, self._own, self._asked, self._variables = columns, own or set(), asked, variables
+        self._around = around
 
     def special(self, node: e.Expression) -> Bound | None:
-        """A variable, a sub-query, or a property of an element of a repeated tag."""
+        """A property of the context, a variable, a sub-query, or a property of an element of a repeated tag."""
+        if self._around is not None and isinstance(node, e.ContextProperty):
+            return self._around.property(node, self._columns)
         variable = None if self._variables is None else self._variables.read(node)
         if variable is not None:
             return variable
@@ -345,7 +368,7 @@ class PatternScope:
             return Bound(nw.col(node.name), schema.field(node.name).type, node.name)
         if node.dynamic:
             return Bound(nw.lit(None), t.NULL)
-        tags = self._columns.tags
+        tags = {tag: each for tag, each in self._columns.tags.items() if tag != STARTED}
         found = [
             tag
             for tag, each in tags.items()
@@ -370,7 +393,7 @@ class PatternScope:
 
 def _names(node: e.Syntax, tags: Mapping[str, SetTag]) -> bool:
     """Whether an argument reads an event."""
-    return bool(tags) and any(isinstance(part, e.Name) for part in parts(node))
+    return reads_context(node) or (bool(tags) and any(isinstance(part, e.Name) for part in parts(node)))
 
 
 def _computed(node: e.Syntax) -> bool:

@@ -120,7 +120,7 @@ _SATURDAY = 6
 def crontab_times(fields: Sequence[Argument], of: Syntax, resolve: Numbers = constant) -> CrontabTimes:
     """The times of a crontab's fields: minutes, hours, days of month, months, days of week, and maybe seconds.
 
-    Behind these a time zone, milliseconds and microseconds may stand: a wildcard or UTC, and 0.
+    Behind these a time zone, milliseconds and microseconds may stand; of the last, a wildcard or 0.
 
     Args:
         fields: The fields.
@@ -154,9 +154,11 @@ def crontab_times(fields: Sequence[Argument], of: Syntax, resolve: Numbers = con
             said, hint = f"There is no time zone {each}.", "Write: 'Europe/Vienna', or 'GMT-5', for instance."
             raise failure_at(each, said, hint, construct="time zone of a crontab")
         times = replace(times, zone="" if zone in {"UTC", "GMT"} else zone)
-    for each in fields[7:]:
+    for each in fields[7:8]:
+        times = _named(times, "milliseconds", each, ("A millisecond", 0, 999), resolve)
+    for each in fields[8:]:
         if not isinstance(each, Wildcard) and resolve(each) != 0:  # type: ignore[arg-type]
-            raise failure_at(each, "The times of a crontab are whole seconds.", "Write 0.")
+            raise failure_at(each, "The times of a crontab are whole milliseconds.", "Write 0.")
     return times
 
 

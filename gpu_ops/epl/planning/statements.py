@@ -9,7 +9,7 @@ import narwhals as nw
 import pyarrow as pa
 
 from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK
-from gpu_ops.core.turns import CLOCK, EMPTY, GROUPING, HELD, INSTANCE, MARK, NEW, OLD, ORDER, PLACE, ROW, of_stream
+from gpu_ops.core.turns import EMPTY, GROUPING, HELD, INSTANCE, MARK, NEW, OLD, ORDER, PLACE, ROW, of_stream
 from gpu_ops.epl import queries as q
 from gpu_ops.epl import statements as s
 from gpu_ops.epl.column_names import column_names
@@ -534,13 +534,12 @@ class _QueryPlanner:
         """A stream of the from clause, and its arrivals."""
         source, ledger = term.source, self._ledger
         if not isinstance(source, EventFilter):
-            if self._context.context is not None:
-                raise unsupported(source, "patterns in contexts")
-            planner = PatternPlanner(ledger, self._subqueries, self._variables)
-            matches = planner.plan(source, flat=not self._query.joins)
+            planner = PatternPlanner(ledger, self._subqueries, self._variables, self._context)
+            pattern, matches = planner.plan(source, flat=not self._query.joins)
             self._reads += planner.reads
-            flat = {name: name for tag in matches.tags for name, _ in matches.columns_of(tag)}
-            events = pa.schema([each for each in matches.schema if each.name not in {CLOCK, PLACE, *flat}])
+            mine = [tag for tag in pattern.tags if tag.name in matches.schema.names]
+            flat = {name: name for tag in mine for name, _ in pattern.columns_of(tag)}
+            events = pa.schema([matches.schema.field(tag.name) for tag in mine])
             return WindowedStream(term.alias, "pattern", events, flat, windowed=bool(term.views)), matches
         schema = known_type(source, ledger)
         self._reads.append(source.type_name)

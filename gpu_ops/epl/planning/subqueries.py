@@ -20,7 +20,7 @@ from gpu_ops.epl.planning.chosen_events import placed
 from gpu_ops.epl.planning.known_contexts import ContextNames
 from gpu_ops.epl.planning.known_windows import KnownWindow
 from gpu_ops.epl.planning.levels import levels_of
-from gpu_ops.epl.planning.looking_back import GROUPWIN, LookingBack, looks_into_window
+from gpu_ops.epl.planning.looking_back import GROUPWIN, LookingBack, looks_into_window, looks_to_arrivals
 from gpu_ops.epl.planning.parts import parts
 from gpu_ops.epl.planning.windows import windowed
 from gpu_ops.plan import aggregates as g
@@ -200,12 +200,19 @@ class _PairScope(StreamScope):
     Args:
         inner: Its stream.
         around: What names stand for around it.
+        prior: What `prior` is of its rows.
         seen: Gives what `prev` and its kin see in its window, as columns of the rows that ask; None of other nodes.
     """
 
-    def __init__(self, inner: BoundStream, around: BindingScope, seen: Callable[[e.Expression], Bound | None]) -> None:
+    def __init__(
+        self,
+        inner: BoundStream,
+        around: BindingScope,
+        prior: Mapping[e.Expression, Bound],
+        seen: Callable[[e.Expression], Bound | None],
+    ) -> None:
         super().__init__([inner])
-        self._inner, self.around, self._seen = inner, around, seen
+        self._inner, self.around, self._prior, self._seen = inner, around, prior, seen
         self.reads: set[str] = set()
 
     def special(self, node: e.Expression) -> Bound | None:
@@ -214,6 +221,9 @@ class _PairScope(StreamScope):
             raise unsupported(node, "sub-queries of sub-queries")
         if isinstance(node, e.FunctionCall) and is_aggregate(node):
             return None
+        if node in self._prior:
+            self.reads.add("inner")
+            return self._prior[node]
         seen = self._seen(node)
         if seen is not None:
             self.reads.add("outer")
@@ -315,8 +325,9 @@ class _SubqueryPlanner:
         self._grouped = bool(query.group_by)
         aggregated = any(_aggregates(each) for each in (*shown, query.having))
         self._folded = aggregated and not self._grouped
+        self._prior: dict[e.Expression, Bound] = {}
         self._stream, self._held = self._streamed(aggregated=aggregated)
-        self._scope = _PairScope(self._stream, around, self._looking_back)
+        self._scope = _PairScope(self._stream, around, self._prior, self._looking_back)
         self._folds = PlannedAggregates(self._scope, named=f"{self._name} ")
         self._outer: dict[str, tuple[nw.Expr, e.Expression]] = {}
         self._strange: set[str] = set()
@@ -370,9 +381,29 @@ class _SubqueryPlanner:
         columns = {name: f"@{self._name} {name}" for name in schema.names}
         own = [nw.col(name).alias(to) for name, to in columns.items()]
         own += [nw.col(name).alias(f"@{self._name} {name}") for name in key]
+        rows, earlier = self._with_prior(rows, plain)
+        own += earlier
         self._on += [(name, f"@{self._name} {name}") for name in key]
         held = Project(rows, (*own, nw.col(PLACE)), keep=False)
         return BoundStream(term.alias, source.type_name, schema, columns), held
+
+    def _with_prior(self, rows: Node, events: StreamScope) -> tuple[Node, list[nw.Expr]]:
+        """(the rows of its window with what `prior` is of them, the columns of that)."""
+        query = self._query
+        clauses = (*(item.expression for item in query.items), query.where, query.having, *query.group_by)
+        asked = [part for clause in clauses for part in parts(clause) if looks_to_arrivals(part)]
+        if not asked:
+            return rows, []
+        if not query.stream.views:
+            raise unsupported(asked[0], "prior in sub-queries without a window of their own")
+        looking = LookingBack(self._windows, query.stream.views, events, f"{self._name} ", within=self._of.context.key)
+        columns = []
+        for node in asked:
+            bound = looking.prior(node)
+            name = f"@{self._name} prior {len(columns)}"
+            columns.append(bound.value.alias(name))
+            self._prior[node] = Bound(nw.col(name), bound.type)
+        return looking.rows(rows), columns
 
     def _looking_back(self, node: e.Expression) -> Bound | None:
         """What `prev` and its kin see: it is the same for all rows of the window."""

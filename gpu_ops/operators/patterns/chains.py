@@ -65,8 +65,10 @@ class PatternChains:
     def active_atoms(self) -> int:
         """How many atoms wait for an event (Esper: how many filters are active)."""
         found = self._starts[: self._count, m.FOUND]
-        waiting = np.count_nonzero(found == m.MISSING) + len(self._chain.absent) * self._count
-        return int(self._begun) + int(waiting)
+        missing = int(np.count_nonzero(found == m.MISSING))
+        # Where an instance of a context is a start, neither that nor its end is a filter.
+        seen = [each for each in self._chain.absent if each.stream not in self._pattern.unseen]
+        return missing + len(seen) * self._count + int(self._begun and not self._pattern.unseen)
 
     def has_grown(self, rows: int) -> bool:
         """Whether so many rows are far more than are needed."""

@@ -67,7 +67,13 @@ class PatternMachine:
     @property
     def active_atoms(self) -> int:
         """How many atoms wait for an event (Esper: how many filters are active)."""
-        return int(self._numbers[m.ATOMS_ACTIVE])
+        found = int(self._numbers[m.ATOMS_ACTIVE])
+        if not self._pattern.unseen:
+            return found
+        nodes, mine = self._static.nodes, self._instances[: self._numbers[m.INSTANCES]]
+        atoms = nodes[mine[mine[:, m.SEQUENCE] != 0, m.NODE]]
+        streams = self._static.atoms[atoms[atoms[:, m.KIND] == m.ATOM, m.ARGUMENT], 1]
+        return found - int(np.isin(streams, self._pattern.unseen).sum())
 
     def has_grown(self, rows: int) -> bool:
         """Whether it has twice as many entries as were needed when somebody looked last."""
