@@ -85,9 +85,9 @@ class CrontabTimes:
     milliseconds: frozenset[int] | None = frozenset({0})
 
     def __str__(self) -> str:
-        fields = (self.minutes, self.hours, self.days, self.months, self.weekdays, self.seconds)
+        fields = [self.minutes, self.hours, self.days, self.months, self.weekdays, self.seconds]
         zone = f", {self.zone}" * bool(self.zone)
-        fields += () if self.milliseconds == frozenset({0}) else (self.milliseconds,)
+        fields += [] if self.milliseconds == frozenset({0}) else [self.milliseconds]
         return f"({', '.join('*' if each is None else str(sorted(each)) for each in fields)}{zone})"
 
     def next_after(self, time: int) -> int:
