@@ -59,7 +59,7 @@ class RunningContext:
         instances = [each for each in nodes if isinstance(each, InstancesOperator)]
         for level, own in zip(self.known.levels, instances, strict=True):
             found += level.listens * (around - own.instances if level.one_by_one else around)
-            found += own.instances if own.ends_by_events else 0
+            found += own.instances if own.ends_by_events and not level.ends_by_atoms else 0
             around = own.instances
         return found
 

@@ -316,11 +316,11 @@ def test_over_data_at_rest() -> None:
     ("text", "construct"),
     [
         (
-            "create context C start pattern [a=Login -> b=Logout] end after 1 sec",
+            "create context C context K partition by user from Click, context D start pattern [a=Login -> b=Logout]",
             "patterns that start one instance at a time, or one within another",
         ),
         (
-            "create context C start Login end pattern [Logout -> Logout]",
+            "create context C partition by user from Login terminated by pattern [Logout -> Logout]",
             "ends of instances by patterns of several events",
         ),
         ("create context C coalesce by mod(user) from Click granularity 4", "the hash function mod"),

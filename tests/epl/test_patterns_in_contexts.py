@@ -181,8 +181,11 @@ def test_properties_of_the_context_are_in_filters_and_spans() -> None:
     assert runtime.active_filters() == 1
 
 
-def test_instances_do_not_begin_with_earlier_events_of_a_pattern() -> None:
-    with pytest.raises(TextError, match="the events before the one that starts them"):
-        epl.Runtime(_TYPES).deploy(
-            "create context C initiated by pattern [every a=A -> b=Begin]@Inclusive terminated after 1 sec"
-        )
+def test_the_events_before_the_last_one_of_a_pattern_are_refused_where_they_are_within() -> None:
+    runtime = epl.Runtime(_TYPES, start=0)
+    runtime.deploy("create context C initiated by pattern [every a=A -> b=Begin]@Inclusive terminated after 1 sec")
+    with pytest.raises(TextError, match="the events of a pattern before the one that starts an instance"):
+        runtime.deploy("context C select * from pattern [every a=A -> b=Begin]")
+    runtime.deploy("@name('begun') context C select n from Begin")
+    runtime.send("A", {"k": "x", "v": 1})
+    assert [each.new.to_pylist() for each in runtime.send("Begin", {"n": 3})] == [[{"n": 3}]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import narwhals as nw
@@ -18,6 +19,7 @@ from gpu_ops.epl.planning.planned import Ledger
 from gpu_ops.epl.planning.subqueries import Subqueries
 from gpu_ops.epl.planning.variables import VariableColumns
 from gpu_ops.plan.nodes import Node, Project
+from gpu_ops.plan.pattern_matches import Pattern
 from gpu_ops.texts import expressions as e
 from gpu_ops.texts.placed_error import unsupported
 
@@ -67,8 +69,8 @@ def is_inclusive(condition: s.ContextCondition) -> bool:
 
 
 def matches_of(
-    source: q.PatternSource, ledger: Ledger, *, remembers: bool
-) -> tuple[Node, dict[str, pa.DataType], list[str]]:
+    source: q.PatternSource, ledger: Ledger, *, remembers: bool, first: Sequence[p.EventFilter] = ()
+) -> tuple[Pattern, dict[str, pa.DataType], list[str]]:
     """Where a pattern that starts instances matches.
 
     A pattern is started anew where it has matched and none of its parts goes on by itself.
@@ -77,6 +79,7 @@ def matches_of(
         source: The pattern.
         ledger: What it is planned over.
         remembers: Whether it may match by what came before the instance around, or the last one, had ended.
+        first: Events that come before the others of one place.
 
     Returns:
         (points with the tags as records, the types of these, the types of events that it reads).
@@ -95,29 +98,44 @@ def matches_of(
         source = replace(source, pattern=p.PatternEvery(source.pattern, place=source.place))
     outside = ContextNames(None, None)
     planner = PatternPlanner(ledger, Subqueries(ledger, outside), VariableColumns(ledger.variables, ()), outside)
-    node, _ = planner.plan(source)
+    node, _ = planner.plan(source, first=first)
     tags = {each.name: each.type for each in node.schema if each.name not in {CLOCK, PLACE}}
+    return node, single_events(tags, source), planner.reads
+
+
+def single_events(tags: dict[str, pa.DataType], of: e.Syntax) -> dict[str, pa.DataType]:
+    """The tags of a match, none of which is a list of events.
+
+    Raises:
+        PlacedError: One is.
+    """
     for name, dtype in tags.items():
         if not pa.types.is_struct(dtype):
-            raise unsupported(source, f"contexts by the tag {name}, which is a list of events")
-    return node, tags, planner.reads
+            raise unsupported(of, f"contexts by the tag {name}, which is a list of events")
+    return tags
 
 
-def with_tags(node: Node, tags: dict[str, pa.DataType], named: str) -> Node:
-    """Matches with a column for each property of each tag, whose names begin in one way."""
+def with_tags(node: Node, tags: dict[str, pa.DataType], named: str, further: Sequence[str] = ()) -> Node:
+    """Matches with a column for each property of each tag, whose names begin in one way, and with further ones."""
     columns = [
         nw.col(tag).struct.field(each.name).alias(f"{named}{tag} {each.name}")
         for tag, dtype in tags.items()
         for each in dtype
     ]
-    return Project(node, (*columns, nw.col(CLOCK), nw.col(PLACE)), keep=False)
+    return Project(node, (*columns, *map(nw.col, (*further, CLOCK, PLACE))), keep=False)
 
 
-def of_several(source: q.PatternSource) -> bool:
-    """Whether a match of a pattern may have events before the one that completes it."""
-    terms = [part for part in parts(source.pattern) if isinstance(part, p.PatternTerm)]
-    joined = (p.PatternFollowedBy, p.PatternUntil)
-    return any(isinstance(each, joined) or getattr(each, "operator", "") == "and" for each in terms)
+def read_before(source: q.PatternSource) -> set[str]:
+    """The types of the events that a match of a pattern may have before the one that completes it."""
+    term = source.pattern
+    if isinstance(term, p.PatternEvery):
+        term = term.pattern
+    earlier: object = term
+    if isinstance(term, p.PatternFollowedBy) and single_event(q.PatternSource(term.patterns[-1])) is not None:
+        earlier = term.patterns[:-1]
+    elif not any(isinstance(part, p.PatternFollowedBy | p.PatternUntil | p.PatternLogical) for part in parts(term)):
+        return set()
+    return {part.type_name for part in parts(earlier) if isinstance(part, p.EventFilter)}
 
 
 def _forgets(term: p.PatternTerm) -> bool:

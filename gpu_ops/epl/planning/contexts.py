@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,17 +15,19 @@ from gpu_ops.epl import queries as q
 from gpu_ops.epl import statements as s
 from gpu_ops.epl.patterns import EventFilter
 from gpu_ops.epl.planning.arguments import clock_span
+from gpu_ops.epl.planning.context_lives import ends_behind, is_life, is_of_several, life_of
 from gpu_ops.epl.planning.context_patterns import (
     by_clock,
     is_inclusive,
     matches_of,
-    of_several,
+    read_before,
     single_event,
     with_tags,
 )
 from gpu_ops.epl.planning.events import event_of
 from gpu_ops.epl.planning.joins import conjuncts
 from gpu_ops.epl.planning.known_contexts import ContextLevel, Entering, KnownContext, Path
+from gpu_ops.epl.planning.pattern_instances import StartedPoints
 from gpu_ops.epl.planning.planned import Ledger, known_type
 from gpu_ops.epl.planning.rates import crontab_times
 from gpu_ops.plan.buckets import Bucket, HashFunction, is_hashed
@@ -82,7 +84,8 @@ class _LevelPlanner:
         self._options: dict[str, Any] = {"called": called, "ticks": ledger.ticks}
         self._points: Node | None = None
         self._streams: list[BoundStream] = []
-        self._listens = 0
+        self._listens, self._ends_by_atoms = 0, False
+        self._before: set[str] = set() if outer is None else set(outer.before)
         if outer is not None:
             names = [name for name in outer.node.schema.names if name not in {INSTANCE, ENDED}]
             number = f"@{outer.node.called} instance"
@@ -99,6 +102,8 @@ class _LevelPlanner:
                 self._hashed(self._kind)
             case s.CategoryContext():
                 self._category(self._kind)
+            case s.StartEndContext() as kind if self._outer is None and is_life(kind):
+                self._lived(kind)
             case s.StartEndContext(start, end):
                 self._options["keys"] = self._number
                 begins = by_clock(start)
@@ -137,10 +142,12 @@ class _LevelPlanner:
                     bool(node.preset),
                     self._listens,
                     isinstance(self._kind, s.StartEndContext),
+                    self._ends_by_atoms,
                 ),
             ),
             self._properties | named,
             ending,
+            frozenset(self._before),
         )
 
     def _property(self, *path: str, bound: Bound) -> None:
@@ -343,6 +350,10 @@ class _LevelPlanner:
             self._started(kind.initiated, keys)
         if keys:
             self._options["keys"] = (*self._number, *(f"@{self._called} distinct {at}" for at in range(len(keys))))
+        ends, has_points = kind.terminated, self._outer is None and not keys and "starts" in self._options
+        if has_points and not kind.now and isinstance(ends, s.ContextCondition) and is_of_several(ends):
+            self._ended_by_pattern(ends)
+            return
         self._ended(kind.terminated)
 
     # Conditions
@@ -384,23 +395,48 @@ class _LevelPlanner:
         ):
             raise unsupported(source, "patterns over the events that have keys of the context around")
         self._reads += reads
-        named = f"@{self._called} of {condition.alias} "
-        path = (condition.alias,) if condition.alias else ()
+        named = self._of_tags(tags, condition.alias)
+        self._before |= read_before(source) if is_inclusive(condition) else set()
+        starts = self._within(with_tags(node, tags, named), "", carries=True)
+        self._options |= {"starts": starts, "inclusive": is_inclusive(condition)}
+
+    def _of_tags(self, tags: Mapping[str, pa.DataType], alias: str, *, ending: bool = False) -> str:
+        """Have statements see the events of a match; gives what the names of its columns begin with."""
+        named = f"@{self._called} {'ended by' if ending else 'of'} {alias} "
+        path = (alias,) if alias else ()
         whole = []
         for tag, dtype in tags.items():
             schema = pa.schema(list(dtype))
             columns = {name: f"{named}{tag} {name}" for name in schema.names}
             known = BoundStream(".".join((*path, tag)), "", schema, columns)
+            self._ending += columns.values() if ending else ()
             self._streams.append(known)
             self._of_columns(known, (*path, tag))
             whole.append(event_of(known).value.alias(tag))
         if path and whole:
             types = pa.struct([pa.field(tag, dtype) for tag, dtype in tags.items()])
-            self._property(*path, bound=Bound(nw.struct(*whole), types, condition.alias))
-        if is_inclusive(condition) and of_several(source):
-            raise unsupported(condition, "instances with the events before the one that starts them (@Inclusive)")
-        starts = self._within(with_tags(node, tags, named), "", carries=True)
-        self._options |= {"starts": starts, "inclusive": is_inclusive(condition)}
+            self._property(*path, bound=Bound(nw.struct(*whole), types, alias))
+        return named
+
+    def _lived(self, kind: s.StartEndContext) -> None:
+        """What starts one at a time and ends it, where one of these is a pattern of several events."""
+        life = life_of(kind, self._ledger)
+        self._reads += life.reads
+        start, end = ((each if isinstance(each, s.ContextCondition) else None) for each in (kind.start, kind.end))
+        is_event = start is not None and isinstance(start.source, EventFilter)
+        named = self._of_tags(life.started, "" if start is None or is_event else start.alias)
+        inclusive = is_event or (start is not None and is_inclusive(start))
+        if start is not None and isinstance(start.source, q.PatternSource) and inclusive:
+            self._before |= read_before(start.source)
+        self._options |= {"keys": (), "starts": with_tags(life.starts, life.started, named), "inclusive": inclusive}
+        if end is None:
+            self._ended(kind.end)
+            return
+        alias = end.alias if isinstance(end.source, q.PatternSource) else ""
+        shown = with_tags(life.ends, life.ended, self._of_tags(life.ended, alias, ending=True))
+        shows = tuple(name for name in shown.schema.names if name not in {CLOCK, PLACE})
+        self._options |= {"ends_at": shown, "shows": shows}
+        self._ends_by_atoms = True
 
     def _of_columns(self, stream: BoundStream, path: Path) -> None:
         """Have statements see an event and its properties."""
@@ -462,6 +498,20 @@ class _LevelPlanner:
             if len(rest) == 1
             else nw.all_horizontal(*rest, ignore_nulls=False),
         }
+
+    def _ended_by_pattern(self, condition: s.ContextCondition) -> None:
+        """What ends an instance is a pattern of its own, which begins as that starts."""
+        number = f"@{self._called} start"
+        self._options["starts"] = extended(self._options["starts"], [nw.col(PLACE).alias(number)])
+        points = StartedPoints(self._options["starts"], list(self._streams), number)
+        ends, tags, reads = ends_behind(condition, points, self._ledger)
+        self._reads += reads
+        shown = with_tags(ends, tags, self._of_tags(tags, condition.alias, ending=True), (number,))
+        shows = tuple(name for name in shown.schema.names if name not in {number, CLOCK, PLACE})
+        ended = f"{number} ended"
+        at = selected(extended(shown, [nw.col(number).alias(ended)]), [*shows, ended, CLOCK, PLACE])
+        self._options |= {"ends_at": at, "on": ((number, ended),), "shows": shows}
+        self._ends_by_atoms = True
 
     def _timing(self, condition: q.Crontab | e.Period) -> Any:
         if isinstance(condition, q.Crontab):

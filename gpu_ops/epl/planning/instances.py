@@ -64,6 +64,9 @@ class InstancePlan:
         types = [each.source for each in query.streams]
         self._in_time = any(isinstance(each, q.PatternSource) for each in types)
         read = {part.type_name for part in parts(types) if isinstance(part, EventFilter)}
+        for part in parts(query) if names.context.before else ():
+            if isinstance(part, EventFilter) and part.type_name in names.context.before:
+                raise unsupported(part, "the events of a pattern before the one that starts an instance (@Inclusive)")
         keyed = [level for level in names.context.levels if level.entering]
         for level in keyed if read else ():
             if not read & level.entering.keys():

@@ -37,6 +37,7 @@ class ContextLevel:
         preset: Whether all instances start where the context begins, and none ends.
         listens: How many filters over events start instances; the atoms of patterns are not among them.
         one_by_one: Whether they listen only while no instance is there.
+        ends_by_atoms: Whether it is atoms of patterns that listen for its ends.
     """
 
     called: str
@@ -45,6 +46,7 @@ class ContextLevel:
     preset: bool = False
     listens: int = 0
     one_by_one: bool = False
+    ends_by_atoms: bool = False
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,8 @@ class KnownContext:
         levels: The contexts that are nested in each other, the outermost first.
         properties: What statements call the columns of an instance.
         ending: The columns that are known where an instance ends.
+        before: The types of events of a pattern that are within the instance that it starts, though they came before it
+            (Esper: `@Inclusive`).
     """
 
     name: str
@@ -68,6 +72,7 @@ class KnownContext:
     levels: tuple[ContextLevel, ...]
     properties: Mapping[Path, Bound]
     ending: frozenset[str] = frozenset()
+    before: frozenset[str] = frozenset()
 
     def within(
         self,

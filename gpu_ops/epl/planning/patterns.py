@@ -14,7 +14,7 @@ from gpu_ops.epl import queries as q
 from gpu_ops.epl.planning.arguments import MILLISECOND
 from gpu_ops.epl.planning.known_contexts import ContextNames, reads_context
 from gpu_ops.epl.planning.parts import parts
-from gpu_ops.epl.planning.pattern_instances import STARTED, PatternInstances
+from gpu_ops.epl.planning.pattern_instances import STARTED, PatternInstances, StartedPoints
 from gpu_ops.epl.planning.planned import Ledger, known_type
 from gpu_ops.epl.planning.rates import crontab_times
 from gpu_ops.epl.planning.schedules import scheduled_times
@@ -45,27 +45,38 @@ class PatternPlanner:
         subqueries: The sub-queries of the statement.
         variables: Its variables.
         context: Its context.
+        behind: Points behind each of which the pattern begins, in place of instances.
 
     Attributes:
         reads: The types of events that it reads.
     """
 
     def __init__(
-        self, ledger: Ledger, subqueries: Subqueries, variables: VariableColumns, context: ContextNames
+        self,
+        ledger: Ledger,
+        subqueries: Subqueries,
+        variables: VariableColumns,
+        context: ContextNames,
+        behind: StartedPoints | None = None,
     ) -> None:
         self._ledger, self._subqueries, self._variables = ledger, subqueries, variables
         self._streams = PatternStreams()
-        self._instances = PatternInstances.of(context, self._streams)
+        self._instances: PatternInstances | StartedPoints | None = PatternInstances.of(context, self._streams)
+        if behind is not None:
+            self._instances = behind
         self._numbers: dict[str, int] = {}
         self._has_variables: set[int] = set()
         self.reads: list[str] = []
 
-    def plan(self, source: q.PatternSource, *, flat: bool = False) -> tuple[Pattern, Node]:
+    def plan(
+        self, source: q.PatternSource, *, flat: bool = False, first: Sequence[p.EventFilter] = ()
+    ) -> tuple[Pattern, Node]:
         """(the pattern, the matches, within instances if there is a context).
 
         Args:
             source: The pattern.
             flat: Whether events have columns of their properties beside records.
+            first: Events that come before the others of one place.
 
         Raises:
             PlacedError: A name is unknown, types do not fit, or gpu_ops does not have what it asks for.
@@ -76,7 +87,9 @@ class PatternPlanner:
                 raise unsupported(each, f"@{each.name} of patterns")
             flags[each.name.lower()] = True
         around = self._instances
-        whole = self._part(source.pattern, {} if around is None else around.tags)
+        for each in first:
+            self._stream(each)
+        whole = self._part(source.pattern, {} if around is None else around.tags(self._streams))
         discards, suppresses = flags.values()
         unseen: tuple[int, ...] = ()
         if around is not None:
@@ -95,27 +108,30 @@ class PatternPlanner:
 
     # Events
 
-    def _events(self, term: p.PatternEvents, tags: dict[str, SetTag]) -> tree.PatternPart:
-        schema = known_type(term.events, self._ledger)
-        name = term.events.type_name
+    def _stream(self, events: p.EventFilter) -> int:
+        """The number of the stream of a type of events."""
+        schema, name = known_type(events, self._ledger), events.type_name
         if name not in self._numbers:
             arrivals = self._ledger.arrivals[name]
             rows = arrivals if self._instances is None else self._instances.within(arrivals, name)
             self._numbers[name] = self._streams.stream(rows, schema)
             self.reads.append(name)
-        stream = self._numbers[name]
+        return self._numbers[name]
+
+    def _events(self, term: p.PatternEvents, tags: dict[str, SetTag]) -> tree.PatternPart:
+        stream = self._stream(term.events)
         if term.tag and term.tag in self._streams.tags and self._streams.tags[term.tag].stream != stream:
             raise failure_at(
                 term, f"The tag {term.tag!r} is that of events of another type.", "Give this another name."
             )
-        if term.tag and not len(schema):
+        if term.tag and not len(self._streams.properties(stream)):
             raise unsupported(term, "tags of events without properties")
         level = self._level(term.annotations)
         columns = self._streams.columns(stream, tags)
         if term.tag:
             self._streams.tags.setdefault(term.tag, SetTag(stream))
         conditions = [self._filter(each, stream, term, columns) for each in term.events.filters]
-        conditions += [] if self._instances is None else [self._instances.same(columns)]
+        conditions += [] if self._instances is None else self._instances.same(columns)
         holds = None if not conditions else nw.all_horizontal(*conditions, ignore_nulls=False)
         atom: tree.EventAtom = _placed(term, lambda: self._streams.atom(stream, term.tag, holds, columns, level))
         if term.tag:
@@ -306,7 +322,7 @@ class PatternScope:
         own: set[str] | None = None,
         asked: Asked | None = None,
         variables: VariableColumns | None = None,
-        around: PatternInstances | None = None,
+        around: PatternInstances | StartedPoints | None = None,
     ) -> None:
         self._columns, self._own, self._asked, self._variables = columns, own or set(), asked, variables
         self._around = around
@@ -341,8 +357,11 @@ class PatternScope:
         return Bound(nw.col(self._columns.of_tag(tag, node.name, element)), schema.field(node.name).type, node.name)
 
     def property(self, node: e.Name | e.Member) -> Bound | None:
-        """A property of the event that comes, or of a tag."""
+        """A property of the event that comes, of a tag, or of what started an instance."""
         schema = self._schema()
+        started = None if self._around is None else self._around.of_start(node, self._columns)
+        if started is not None:
+            return started
         if isinstance(node, e.Name):
             return self._by_name(node, schema)
         if not isinstance(node.of, e.Name):
