@@ -36,6 +36,10 @@ class _Option(NamedTuple):
     retain: Any
 
 
+def _is_and(node: e.Expression) -> bool:
+    return isinstance(node, e.Logical) and node.operator == "and"
+
+
 class Builder(ExpressionBuilder):
     """Builds nodes; it has no state."""
 
@@ -428,7 +432,9 @@ class Builder(ExpressionBuilder):
 
     def key(self, place: TextPlace, *values: Any) -> s.ContextKey:
         *keys, events, alias = values
-        return s.ContextKey(tuple(keys), events, alias, place=place)
+        # Keys are joined by a comma or by `and`; a condition by itself is none.
+        joined = [part for key in keys for part in (key.operands if _is_and(key) else (key,))]
+        return s.ContextKey(tuple(joined), events, alias, place=place)
 
     initiated = ended = staticmethod(_only)
 

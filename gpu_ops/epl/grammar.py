@@ -182,7 +182,7 @@ create_expression: "create" declaration
 
 create_context: "create" "context" NAME "as"? (_context | nested)
 _context: keyed | hashed | category | during | overlapping
-keyed: "partition" "by" key ("," key)* initiated ended
+keyed: "partition" "by"? key ("," key)* initiated ended
 key: expression ("," expression)* "from" events alias
 initiated: ("initiated" "by"? condition)?
 ended: ("terminated" "by"? condition)?

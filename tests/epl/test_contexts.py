@@ -51,6 +51,18 @@ def test_a_key_has_an_instance(device: str) -> None:
     assert rows_of(runtime.rows("statement 1")) == [{"id": 0, "user": "a", "s": 4}, {"id": 1, "user": "b", "s": 2}]
 
 
+def test_keys_are_joined_by_commas_or_by_and() -> None:
+    runtime = _runtime(
+        """
+        create context ByUser partition by user and v from Click;
+        context ByUser select context.key1 as user, context.key2 as v, count(*) as n from Click;
+        """
+    )
+    assert _click(runtime, "a", 1) == [[{"user": "a", "v": 1, "n": 1}]]
+    assert _click(runtime, "a", 2) == [[{"user": "a", "v": 2, "n": 1}]]
+    assert _click(runtime, "a", 1) == [[{"user": "a", "v": 1, "n": 2}]]
+
+
 @pytest.mark.parametrize("device", ["cpu", "array"])
 def test_sessions_from_login_to_logout(device: str) -> None:
     """Login a, click, login a again, click (two sessions see it), logout a (both end), click (none sees it)."""

@@ -188,4 +188,4 @@ def test_the_events_before_the_last_one_of_a_pattern_are_refused_where_they_are_
         runtime.deploy("context C select * from pattern [every a=A -> b=Begin]")
     runtime.deploy("@name('begun') context C select n from Begin")
     runtime.send("A", {"k": "x", "v": 1})
-    assert [each.new.to_pylist() for each in runtime.send("Begin", {"n": 3})] == [[{"n": 3}]]
+    assert rows_of_all(runtime.send("Begin", {"n": 3})) == [{"n": 3}]

@@ -211,7 +211,7 @@ def test_a_pattern_sets_a_variable() -> None:
         "create variable int n = 0; on pattern [every a=A -> b=B] set n = a.v + b.w; @name('r') select n from B"
     )
     runtime.send("A", {"v": 1})
-    assert [each.new.to_pylist() for each in runtime.send("B", {"w": 5}) if each.statement == "r"] == [[{"n": 6}]]
+    assert [rows_of(each.new) for each in runtime.send("B", {"w": 5}) if each.statement == "r"] == [[{"n": 6}]]
     assert dict(runtime.variables) == {"n": 6}
 
 

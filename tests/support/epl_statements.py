@@ -384,7 +384,9 @@ def contexts(inner: Strategy) -> Strategy:
         st.builds(q.Crontab, some(arguments(inner))),
         periods(inner),
     )
-    keys = st.builds(s.ContextKey, some(inner, least=1), events(inner), optional)
+    # Keys that `and` joins are several.
+    single = inner.filter(lambda node: not (isinstance(node, e.Logical) and node.operator == "and"))
+    keys = st.builds(s.ContextKey, some(single, least=1), events(inner), optional)
     hashes = st.builds(s.ContextHash, calls(inner).map(_still), events(inner))
     categories = some(st.builds(s.ContextCategory, inner, names), least=1)
     kinds = st.one_of(

@@ -57,7 +57,7 @@ class PatternInstances:
             return None
         known = context.leaf.schema
         since = nw.col(context.node.since)
-        columns, spans = [nw.col(name) for name in names.early], []
+        columns, spans = [nw.col(name) for name in names.early], list[str]()
         for level in context.levels:
             until = until_of(level.called)
             if until in known.names:

@@ -87,8 +87,8 @@ class PatternPlanner:
                 raise unsupported(each, f"@{each.name} of patterns")
             flags[each.name.lower()] = True
         around = self._instances
-        for each in first:
-            self._stream(each)
+        for events in first:
+            self._stream(events)
         whole = self._part(source.pattern, {} if around is None else around.tags(self._streams))
         discards, suppresses = flags.values()
         unseen: tuple[int, ...] = ()

@@ -537,9 +537,9 @@ class _QueryPlanner:
             planner = PatternPlanner(ledger, self._subqueries, self._variables, self._context)
             pattern, matches = planner.plan(source, flat=not self._query.joins)
             self._reads += planner.reads
-            mine = [tag for tag in pattern.tags if tag.name in matches.schema.names]
-            flat = {name: name for tag in mine for name, _ in pattern.columns_of(tag)}
-            events = pa.schema([matches.schema.field(tag.name) for tag in mine])
+            tags = [tag for tag in pattern.tags if tag.name in matches.schema.names]
+            flat = {name: name for tag in tags for name, _ in pattern.columns_of(tag)}
+            events = pa.schema([matches.schema.field(tag.name) for tag in tags])
             return WindowedStream(term.alias, "pattern", events, flat, windowed=bool(term.views)), matches
         schema = known_type(source, ledger)
         self._reads.append(source.type_name)

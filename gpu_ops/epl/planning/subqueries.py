@@ -397,9 +397,10 @@ class _SubqueryPlanner:
         if not query.stream.views:
             raise unsupported(asked[0], "prior in sub-queries without a window of their own")
         looking = LookingBack(self._windows, query.stream.views, events, f"{self._name} ", within=self._of.context.key)
-        columns = []
+        columns = list[nw.Expr]()
         for node in asked:
             bound = looking.prior(node)
+            assert bound is not None  # noqa: S101  (it is a call of prior)
             name = f"@{self._name} prior {len(columns)}"
             columns.append(bound.value.alias(name))
             self._prior[node] = Bound(nw.col(name), bound.type)
