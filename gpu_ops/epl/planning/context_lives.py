@@ -104,7 +104,9 @@ def life_of(kind: s.StartEndContext, ledger: Ledger) -> ContextLife:
     alias = getattr(kind.start, "alias", "")
     if alias and alias not in started:
         end = _without(end, alias)
-    lives = p.PatternEvery(_followed(_once(start), _once(end)), place=start.place)
+    # A pattern that can match no more waits for ever: nothing begins anew behind it.
+    begin, over = (p.PatternLogical("or", (_once(each), _never(each)), place=each.place) for each in (start, end))
+    lives = p.PatternEvery(_followed(begin, over), place=start.place)
     ends, tags, reads = matches_of(q.PatternSource(lives, place=start.place), ledger, remembers=True)
     # The start waits anew from where the context begins, and behind each event that ends an instance.
     read = [part for part in parts(start) if isinstance(part, p.EventFilter)]
@@ -114,7 +116,7 @@ def life_of(kind: s.StartEndContext, ledger: Ledger) -> ContextLife:
         types={**ledger.types, _ENDS: pa.schema([])},
         arrivals={**ledger.arrivals, _ENDS: points},
     )
-    never = p.PatternNot(p.PatternObserver("timer", "interval", (_NEVER,), place=start.place), place=start.place)
+    never = p.PatternNot(_never(start), place=start.place)
     again = p.PatternEvery(p.PatternEvents(p.EventFilter(_ENDS)), place=start.place)
     begins = _followed(p.PatternLogical("or", (never, again), place=start.place), _once(start))
     starts, own, _ = matches_of(q.PatternSource(begins, place=start.place), ended_by, remembers=True, first=read)
@@ -149,6 +151,10 @@ def _pattern(condition: s.Condition | None) -> p.PatternTerm:
 
 def _followed(first: p.PatternTerm, second: p.PatternTerm) -> p.PatternTerm:
     return p.PatternFollowedBy((first, second), (None,), place=first.place)
+
+
+def _never(beside: p.PatternTerm) -> p.PatternTerm:
+    return p.PatternObserver("timer", "interval", (_NEVER,), place=beside.place)
 
 
 def _once(pattern: p.PatternTerm) -> p.PatternTerm:
