@@ -452,6 +452,17 @@ class _ProgramWriter:
             self._write_as(each, term)
             self.code.append((Op.FIRST, 0))
 
+    def fill_nan(self, term: Term) -> None:
+        """Write a value that stands for NaN, which is greater than infinity."""
+        (operand,), value = term.terms, term.options["value"]
+        if value is None or not is_float(operand.dtype):
+            raise self._refused(term)
+        self.code.append((Op.CONSTANT, self._constants(_bits(float("inf")))))
+        self.write(operand)
+        self.code += [(Op.LESS_FLOAT, 0), (Op.CONSTANT, self._constants(_bits(float(value))))]
+        self.write(operand)
+        self.code.append((Op.CHOOSE, 0))
+
     def cast(self, term: Term) -> None:
         """Write a cast to a type that holds all values."""
         (operand,) = term.terms
@@ -520,5 +531,6 @@ _WRITTEN = {
     "when_then": _ProgramWriter.choose,
     "coalesce": _ProgramWriter.first,
     "fill_null": _ProgramWriter.first,
+    "fill_nan": _ProgramWriter.fill_nan,
     "cast": _ProgramWriter.cast,
 }

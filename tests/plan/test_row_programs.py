@@ -50,7 +50,8 @@ def run(expression: nw.Expr, mine: list[dict[str, Any]], others: list[dict[str, 
     }
     frames = []
     for at, cell in enumerate(arrays.cells):
-        frame = nw.from_native(to_frame(slots[cell.slot])).select(cell.value.alias(f"c{at}")).to_native()
+        whole = nw.from_native(to_frame(slots[cell.slot])).with_columns(cell.value.alias(f"c{at}"))
+        frame = whole.select(f"c{at}").to_native()
         frames.append((device.columns.from_arrow(frame.to_arrow()), f"c{at}"))
     cells = cell_values(arrays.cells, frames, device)
     other = np.cumsum([each is not None for each in others]) - 1
@@ -163,6 +164,27 @@ def test_what_there_is_no_instruction_for_is_refused() -> None:
         program(nw.concat_str(col("k"), col("a.k")) == "ab", SLOTS)
     with pytest.raises(PlanError, match="abs"):
         program((col("j") - col("a.j")).abs() > 3, SLOTS)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        (col("i") + col("a.i")).is_in([1, 2]),
+        (col("f") + col("a.f")).fill_nan(-1.0) < 0,
+        nw.when(col("i") > col("a.i")).then(nw.lit("b")).otherwise(col("k")) == col("a.k"),
+        nw.coalesce(col("k"), col("a.k")) == "a",
+        nw.coalesce(col("k"), col("a.k")).is_in(["a", "b"]),
+    ],
+    ids=str,
+)
+def test_lists_texts_and_nan_mean_what_narwhals_means(expression: nw.Expr) -> None:
+    """Each of four rows beside each: texts that are equal or missing, numbers that are NaN, infinite or missing."""
+    some = [
+        {"k": k, "i": i, "j": 0, "f": f, "b": True}
+        for k, i, f in [("a", 0, math.nan), ("b", 2, math.inf), (None, 1, None), ("b", None, -1.5)]
+    ]
+    mine, others = [one for one in some for _ in some], [other for _ in some for other in some]
+    assert run(expression, mine, others) == reference(expression, mine, others)
 
 
 def test_the_kernel_has_the_instructions_of_the_plan() -> None:
