@@ -132,6 +132,8 @@ def test_explain_says_which_way_a_statement_goes_and_why() -> None:
     assert "in one walk over the events" in runtime["c0"].explain()
     assert "no walk" in runtime["c1"].explain()
     assert "str.starts_with" in runtime["c1"].explain()
+    runtime.deploy("create window V#sort(3, v) as (v int); @name('v') on D as e delete from V as w where w.v < e.m")
+    assert "no walk: rows of V leave in another way" in runtime["v"].explain()
 
 
 @by_default(200)

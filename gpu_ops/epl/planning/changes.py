@@ -142,7 +142,8 @@ class _ChangePlanner:
             equal = [nw.col(EVENT + mine) == nw.col(KEPT + other) for mine, other in on]
             equal += [] if passes is None else [expressions[passes]]
             expressions[_WHOLE] = equal[0] if len(equal) == 1 else nw.all_horizontal(*equal, ignore_nulls=False)
-        programs, why = None, ""
+        programs = None
+        why = "" if self.window.limits is not None else f"rows of {self.window.name} leave in another way"
         try:
             programs = pair_programs(
                 expressions, pairs.schema, {KEPT + name: name for name in self.window.schema.names}

@@ -169,7 +169,7 @@ class PlannedChange:
         into: Whether these are the rows of a query that a table keeps.
         by_key: Whether an event is about rows of its own key alone, and leaves them that key.
         programs: The conditions and values, for a walk from one event to the next; None if they have no programs.
-        stepped: Why they have none.
+        stepped: Why there is no walk; nothing if there is one.
         whole: The condition that says whether a row matches, equal columns included; None where there is none.
     """
 
@@ -191,8 +191,8 @@ class PlannedChange:
     def note(self) -> str:
         """How it is computed, in a line."""
         on = ", ".join(f"{mine}={other}" for mine, other in self.on)
-        how = "in one walk over the events"
-        if self.programs is None:
+        how = "in one walk over the events, with all others that change it if these go so too"
+        if self.stepped:
             how = "one event after the other"
             if self.by_key or self.deletes_only:
                 how = "events of all keys at once" if self.by_key else "all events at once"
