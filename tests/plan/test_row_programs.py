@@ -179,7 +179,7 @@ def test_what_there_is_no_instruction_for_is_refused() -> None:
 )
 def test_lists_texts_and_nan_mean_what_narwhals_means(expression: nw.Expr) -> None:
     """Each of four rows beside each: texts that are equal or missing, numbers that are NaN, infinite or missing."""
-    some = [
+    some: list[Any] = [
         {"k": k, "i": i, "j": 0, "f": f, "b": True}
         for k, i, f in [("a", 0, math.nan), ("b", 2, math.inf), (None, 1, None), ("b", None, -1.5)]
     ]
