@@ -25,6 +25,8 @@ FEW = 1 << 8
 
 _GROUPS, _KEYS = "groups", "keys "
 """What tables of groups are called, behind a prefix; and those of a join's keys, before the number of the stream."""
+_WALKED, _SIDES = "keys", ("left", "right")
+"""The keys of a join in one walk, and the rows in its windows: those that wait have no key yet."""
 
 
 class EndedInstances:
@@ -116,7 +118,7 @@ def without_ended(tables: Mapping[str, pa.Table], lasting: Any) -> dict[str, pa.
 
 def _is_of_groups(name: str) -> bool:
     last = name.rpartition("/")[2]
-    return last == _GROUPS or last.startswith(_KEYS)
+    return last in {_GROUPS, _WALKED} or last.startswith(_KEYS)
 
 
 def _groups_of(name: str, known: Mapping[str, Any]) -> str | None:
@@ -124,6 +126,8 @@ def _groups_of(name: str, known: Mapping[str, Any]) -> str | None:
     keys = f"{_KEYS}{name.rpartition(' ')[2]}"
     if keys in known:
         return keys
+    if _WALKED in known:
+        return _WALKED if name in _SIDES else None
     found = [each for each in known if each.endswith(_GROUPS) and name.startswith(each.removesuffix(_GROUPS))]
     return max(found, key=len, default=None)
 
