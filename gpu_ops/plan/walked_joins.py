@@ -160,6 +160,9 @@ def _arrivals(rows: Node, number: int, ticks: Node) -> tuple[Node, ClockSpan | N
         if any({DUE, "end"} & {*column_names(read, known)} for read, _ in each.computed):
             return None
         made = each.over(made)
+        if isinstance(made, Project) and CLOCK not in made.schema.names:
+            # Rows that show the clock that they came at are arrivals: tasks see no more moves of it than these need.
+            made = replace(made, expressions=(*made.expressions, nw.col(CLOCK)))
     return (made, span) if of_stream(CLOCK, number) in made.schema.names else None
 
 

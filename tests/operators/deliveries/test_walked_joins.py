@@ -28,6 +28,7 @@ from gpu_ops.plan.joins import On
 from gpu_ops.plan.lean import lean
 from gpu_ops.plan.nodes import Filter, Node, Project, extended
 from gpu_ops.plan.per_delivery import PerDelivery, RowKey
+from gpu_ops.plan.splits import Split
 from gpu_ops.plan.turn_joins import Further, TurnJoin
 from gpu_ops.plan.walked_joins import WalkedJoin
 from tests.support.devices import HERE
@@ -158,3 +159,24 @@ def test_which_joins_are_walked() -> None:
         replace(delivered, rows=Filter(delivered.rows, ~nw.col(DUE).is_null())),
     ):
         assert not walks(other)
+
+
+def test_events_are_split_as_without_it() -> None:
+    arrivals, ticks = feeds()
+    plain = _general("some on both", "longer on the left", "by text", old=True)(arrivals, ticks)
+    assert isinstance(plain, PerDelivery)
+    assert isinstance(plain.input, Deliveries)
+    plain = replace(plain, input=replace(plain.input, content=False))
+    shown = Project(plain, tuple(nw.col(name) for name in ("0 k", ROW, ORDER)), keep=False)
+
+    def split(node: Node) -> Split:
+        known: dict[Node, Split] = {arrivals: Split.of_stream(0, arrivals.schema.names), ticks: Split()}
+        for each in node.walk():
+            if each not in known:
+                known[each] = each.split([known[below] for below in each.inputs])
+        return known[node]
+
+    walked = lean(shown)
+    assert walked.all(WalkedJoin)
+    assert split(walked) == split(shown)
+    assert split(walked).spans == frozenset({3, 12})
