@@ -248,6 +248,27 @@ def test_weights_are_those_of_the_interpreter(
         assert answered(in_any_cut(live, given, device, random.Random(seed), Path(folder))) == wanted
 
 
+@pytest.mark.parametrize("status", ["new", "any_status"])
+def test_many_windows_that_begin_in_one_cycle_are_in_the_order_in_which_they_did(status: str) -> None:
+    def event(number: int) -> Row:
+        return {"id": number, "ts": 0, "k": str(number * 7 % 100), "g": -1, "v": number % 3 or None}
+
+    # Of equal counts the newest rows stay: those of the windows that began last.
+    events = [(number // 100, event(number)) for number in range(300)]
+    functions = (("n0", "count", ""), ("s0", "sum", "v"))
+    chain = [Part("span", span=2, by=("k",), functions=functions), Part("highest", 3, column="n0")]
+    for some in (chain[:1], chain):
+        made = query(g.events(table(events), start="start"), some)
+        assert answered(getattr(made, status)().collect()) == expected(some, events, status)
+
+
+@pytest.mark.parametrize("device", ["cpu", "array"])
+def test_a_sum_beyond_64_bits_is_refused_by_name(device: str) -> None:
+    window = g.cycles(stream_of([0, 1, 9], v=[1 << 62] * 3)).partition().last_span("5ms")
+    with pytest.raises(g.SumOverflowError, match="does not fit int64"):
+        window.agg(s=g.sum("v")).new().collect(device=device)
+
+
 def stream_of(at: Sequence[int], **columns: Any) -> g.Stream:
     return g.events(pa.table({"at": pa.array(at, pa.int64()), **columns}), start="at", unit="ms")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -215,6 +216,19 @@ def test_an_own_aggregate_that_is_none_is_refused_by_place(called: str, says: st
     runtime = rql.Runtime(TYPES, aggregates=OWN | {"five": lambda of: 5})
     with pytest.raises(TextError, match=says):
         runtime.register("q", f"select w from order (partition store last 3 with {called} as w) as t")
+
+
+def test_sums_of_whole_numbers_are_those_of_the_nearest_doubles() -> None:
+    large = (1 << 63) - 1
+    values = [large, large, (1 << 53) + 1, None, -3, -large - 1, -((1 << 53) + 1)]
+    told = pa.table({"at": range(len(values)), "v": pa.array(values, pa.int64())})
+    text = "select s from x (partition store last 3 milliseconds with sum(v) as s) as t where t.$row_status is new"
+    found = rql.query(text, x=told, time="at").collect()["s"].to_pylist()
+    wanted: list[float | None] = []
+    for at in range(len(values) + 2):
+        some = [float(each) for each in values[max(0, at - 2) : at + 1] if each is not None]
+        wanted.append(math.fsum(some) if some else None)
+    assert found == [each for at, each in enumerate(wanted) if at == 0 or each != wanted[at - 1]]
 
 
 def _wrong() -> list[tuple[str, str]]:
