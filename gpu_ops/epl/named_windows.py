@@ -41,6 +41,7 @@ from gpu_ops.operators.runtime.steps import RunningNode, running
 from gpu_ops.plan.nodes import Feed, Node
 from gpu_ops.texts.feeding import PlacedRows, TickRows, leaves_of, stepped_node
 
+_MOST_WALKS = 64
 _GHOST = -1
 """The number of the row that stands for the one which came first, where that says when batches end."""
 
@@ -264,6 +265,8 @@ class RunningWindow:
         """How the statements change rows in a walk over the events; None if there are none, or it is none of theirs."""
         numbers = tuple(each.number for each in triggered)
         if numbers not in self._walks:
+            if len(self._walks) > _MOST_WALKS:  # those of queries on demand come once
+                self._walks.clear()
             made, changes = None, [(each.number, each.change) for each in triggered]
             if changes and self.known.limits is not None:
                 with suppress(PlanError):

@@ -136,6 +136,18 @@ def test_explain_says_which_way_a_statement_goes_and_why() -> None:
     assert "no walk: rows of V leave in another way" in runtime["v"].explain()
 
 
+def test_queries_on_demand_do_what_each_of_them_says() -> None:
+    """1 + 1, times 3, taken out: three queries, of which none is a statement when the next one comes."""
+    runtime = epl.Runtime(_TYPES, start=0)
+    runtime.deploy(_text("keepall", []))
+    runtime.send("A", {"k": "a", "m": 1, "s": "x", "t": 0})
+    runtime.query("update W set v = v + 1")
+    runtime.query("update W set v = v * 3")
+    assert runtime.rows("w")["v"].to_pylist() == [6]
+    runtime.query("delete from W where v = 6")
+    assert not len(runtime.rows("w"))
+
+
 @by_default(200)
 @given(_scripts())
 def test_any_statements_do_what_their_words_say(tmp_path_factory: pytest.TempPathFactory, script: Any) -> None:
