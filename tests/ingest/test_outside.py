@@ -227,8 +227,13 @@ def test_max_bytes_is_one_or_more(tmp_path: Path) -> None:
     (tmp_path / "e.arrow").write_bytes(written(sound()))
     with pytest.raises(PlanError, match="max_bytes is 0, and not a whole number of at least 1"):
         g.events(tmp_path / "e.arrow", start="at", max_bytes=0)
+    store = g.store(tmp_path / "store")
+    with store.writer() as writer:
+        writer.append(
+            pa.table({name: pa.array([at], pa.timestamp("us", "UTC")) for at, name in enumerate(("start", "end"))})
+        )
     with pytest.raises(PlanError, match="bounds of its own"):
-        g.events(g.store(tmp_path / "store"), max_bytes=5)
+        g.events(store, max_bytes=5)
 
 
 @pytest.mark.parametrize("form", ["file", "stream"])
