@@ -334,10 +334,11 @@ class SelectPlanner:
             if isinstance(node, q.RowStatus)
         }
         # Rows that stay meet others in their cycles; where they meet none, they are in each cycle by themselves, and so
-        # are those that outer joins show without partners.
+        # are those that are kept for what they do not meet or for how often they meet it.
         alone = all(isinstance(each, q.PlainTable) for each in source.tables)
         shows_lone = {"left", "right", "full"} if isinstance(source.first, q.PlainTable) else {"right", "full"}
-        in_cycles = (alone and not within) or any(join.kind in shows_lone for join in source.joins)
+        asks = any(inner_condition(each) for each in rest)
+        in_cycles = (alone and (asks or not within)) or any(join.kind in shows_lone for join in source.joins)
         joined = self._table(source.first, source, statuses, read, in_cycles=in_cycles)
         for join in source.joins:
             other = self._table(join.table, source, statuses, read, in_cycles=in_cycles)
