@@ -55,7 +55,7 @@ def once_for_each_form(found: Callable[..., T]) -> Callable[..., T]:
     @functools.wraps(found)
     def known(*arguments: Any, **named: Any) -> T:
         try:
-            form = tuple(_form(each) for each in (*arguments, *named.values()))
+            form = *map(_form, arguments), *named, *map(_form, named.values())
         except _UnknownFormError:
             return found(*arguments, **named)
         return kept(_WrittenAlike(form, arguments, named))
