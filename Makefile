@@ -1,6 +1,6 @@
 # make demo    the main job: Spark's own event log becomes tables and a picture; then two streams are joined
 # make test    the suite, but for what starts clusters and processes, or asks the RAPIDS planner: make test-services
-# make test-fast    a minute of it, without Spark
+# make test-fast    what is quick of it, without Spark
 # make lint | types | bench | test-deep | pictures | lock | jar | package | clean
 #
 # Each makes .venv first (from requirements/dev.txt, by hash) and is quick when there is nothing to make.
