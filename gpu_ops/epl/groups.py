@@ -194,6 +194,9 @@ class StatementGroup:
 
     # What users ask
 
+    def __repr__(self) -> str:
+        return f"<StatementGroup, statements: {len(self)}, as {self.template}>"
+
     def __len__(self) -> int:
         return len(self._members.statements) - len(self._gone)
 

@@ -171,6 +171,9 @@ class SentDeliveries(Sequence[Delivery]):
     def __init__(self, parts: Sequence[DeliveredPart]) -> None:
         self._parts = [*parts]
 
+    def __repr__(self) -> str:
+        return f"<deliveries: {len(self)}>"
+
     @cached_property
     def _begins(self) -> Any:
         return np.cumsum([0, *(len(each) for each in self._parts)])
@@ -307,6 +310,9 @@ class RunningStatement:
     slot: int = -1
     sieve: tuple[RowSieve, int] | None = None
     _keeping: threading.Lock = field(default_factory=threading.Lock)
+
+    def __repr__(self) -> str:
+        return f"<{'failed s' if self.failed else 'S'}tatement {self.name!r}: {self.text}>"
 
     @property
     def text(self) -> str:

@@ -75,6 +75,9 @@ class Runtime(ServiceCalls):
 
     # Statements
 
+    def __repr__(self) -> str:
+        return f"<Runtime, statements: {len(self.statements)}>"
+
     @property
     def statements(self) -> tuple[RunningStatement, ...]:
         """The deployed statements, in the order in which they came, those of isolated services too."""

@@ -69,6 +69,9 @@ class RunningCycles:
     _listeners: list[CycleListener] = field(default_factory=list)
     _keeping: threading.Lock = field(default_factory=threading.Lock)
 
+    def __repr__(self) -> str:
+        return f"<{'failed q' if self.failed else 'Q'}uery {self.name!r}: {self.text}>"
+
     @property
     def schema(self) -> pa.Schema:
         """The columns of its rows."""

@@ -12,7 +12,7 @@ from typing import Any, Self
 import numpy as np
 import pyarrow as pa
 
-from gpu_ops.core.arguments import whole
+from gpu_ops.core.arguments import callback, whole
 from gpu_ops.core.bounds import Bounds
 from gpu_ops.core.cycles import Schedule
 from gpu_ops.core.state_tables import OLDER
@@ -57,6 +57,9 @@ class SentCycles(Sequence[CycleResult]):
     def __init__(self, made: Sequence[tuple[str, pa.Table]]) -> None:
         every = [result for name, table in made for result in cycles_in(name, table)]
         self._results = sorted(every, key=lambda each: each.at)
+
+    def __repr__(self) -> str:
+        return f"<results of cycles: {len(self)}>"
 
     def __len__(self) -> int:
         return len(self._results)
@@ -121,6 +124,10 @@ class CycleRuntime:
             raise PlanError("refresh is less than a millisecond.", remedy='Say refresh="1s".')
         check_name(device)
         self._device, self._aggregates = device, dict(aggregates or {})
+        for name, function in self._aggregates.items():
+            callback(
+                function, name=f"aggregates[{name!r}]", takes="names of columns and constants, and gives an aggregate"
+            )
         self.ticks = Feed(TICKS, (), TICK)
         self._queries: dict[str, RunningCycles] = {}
         self._streams: dict[str, KnownStream] = {}
@@ -137,6 +144,9 @@ class CycleRuntime:
             self._tables[name] = _RunningTable(schema, _feed(schema), _feed(schema))
 
     # Queries
+
+    def __repr__(self) -> str:
+        return f"<Runtime, queries: {len(self._queries)}, clock {self._clock} ms>"
 
     @property
     def clock(self) -> int:

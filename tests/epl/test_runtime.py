@@ -401,3 +401,14 @@ def test_what_the_readme_shows_runs(capsys: pytest.CaptureFixture[str]) -> None:
     printed = capsys.readouterr().out.splitlines()
     assert printed[:3] == [f"[{{'account': 'A', 'total': {total}}}]" for total in (5, 11, None)]
     assert printed[-1] == "amount: [[6]]"
+
+
+def test_what_a_notebook_echoes_is_short() -> None:
+    runtime = epl.Runtime({"A": {"id": "int"}})
+    (statement,) = runtime.deploy("@name('all') select * from A")
+    assert repr(statement) == "<Statement 'all': @name('all') select * from A>"
+    assert repr(runtime) == "<Runtime, statements: 1>"
+    assert repr(runtime.send("A", {"id": 1})) == "<deliveries: 1>"
+    assert repr(runtime.deploy_each("select * from A(id = ?:x:int)", pa.table({"x": [1, 2]}))).startswith(
+        "<StatementGroup"
+    )

@@ -246,3 +246,14 @@ def test_a_query_that_asks_for_what_there_is_not(text: str, message: str) -> Non
         runtime.register("q1", text)
     assert str(raised.value) == message
     assert runtime.queries == ()
+
+
+def test_what_a_notebook_echoes_is_short() -> None:
+    runtime = rql.Runtime({"s": {"id": "int"}})
+    text = "select id from s (partition store last 3) as t where t.$row_status is new;"
+    assert repr(runtime.register("all", text)) == f"<Query 'all': {text}>"
+    runtime.send("s", {"id": 1}, at=[2])
+    assert repr(runtime.advance(3)) == "<results of cycles: 1>"
+    assert repr(runtime) == "<Runtime, queries: 1, clock 3 ms>"
+    with pytest.raises(PlanError, match=r"aggregates\['middle'\] is 3"):
+        rql.Runtime({"s": {"id": "int"}}, aggregates={"middle": 3})  # type: ignore[dict-item]
