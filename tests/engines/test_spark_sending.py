@@ -158,7 +158,7 @@ def test_an_error_of_a_users_function_comes_with_its_calls(rides: DataFrame) -> 
 def without_gpu_ops(spark: SparkSession, tmp_path: Path) -> Iterator[str]:
     """Workers whose Python has all but gpu_ops."""
     (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['gpu_ops'] = None\n")
-    python = program(tmp_path / "python", f'PYTHONPATH={tmp_path}:$PYTHONPATH exec {sys.executable} "$@"')
+    python = program(tmp_path / "python", f'PYTHONPATH="{tmp_path}:$PYTHONPATH" exec "{sys.executable}" "$@"')
     context: Any = spark.sparkContext
     before, context.pythonExec = context.pythonExec, python
     yield python

@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.services]
 PYTHON = """#!/bin/sh
 case "$LACKS:$PWD" in both:* | one:*/worker-1/*) ;; *) export PYTHONPATH="$PYTHONPATH:{root}" ;; esac
 if [ -n "$HANDLES" ]; then ulimit -n "$HANDLES"; fi
-exec {python} "$@"
+exec "{python}" "$@"
 """
 
 # Tasks wait for a file, if one is named.
