@@ -33,8 +33,6 @@ from gpu_ops.ingest.validate import (
     verdicts,
 )
 
-"""The two names that payload columns cannot have."""
-
 
 class EventSource:
     """A user's data, opened: its schema is known, no row is read yet. `open_source` makes it.
