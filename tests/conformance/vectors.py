@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from tests.support.epl_recorded import with_types
 from tests.support.reference import NEVER, Event, segments
 
 _FIELDS = {"k": "int64", "v": "int64", "x": "float64", "id": "int64"}
@@ -73,7 +74,9 @@ class Vector:
 def read(path: Path) -> list[Vector]:
     """The vectors of a ``.jsonl`` or ``.jsonl.gz`` file."""
     with gzip.open(path, "rt") if path.suffix == ".gz" else path.open() as file:
-        lines = [json.loads(line) for line in file if line.strip()]
+        lines: Sequence[Mapping[str, Any]] = [json.loads(line) for line in file if line.strip()]
+    if lines and "epl" in lines[0]:
+        lines = with_types(lines)
     return [Vector(line["id"], line["query"] if "params" in line else line["area"], line) for line in lines]
 
 

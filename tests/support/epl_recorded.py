@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 import json
 import math
+import re
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -61,7 +63,27 @@ class Engine(Protocol):
 def recorded(path: Path) -> list[Case]:
     """The cases of a file."""
     with gzip.open(path, "rt", encoding="utf-8") as lines:
-        return [json.loads(line) for line in lines if line.strip()]
+        return with_types([json.loads(line) for line in lines if line.strip()])
+
+
+def with_types(cases: Sequence[Case]) -> list[Case]:
+    """Cases with the types that their statements name and that no event of theirs is of, as other cases have them."""
+    said: dict[str, dict[str, Counter[str]]] = defaultdict(lambda: defaultdict(Counter))
+    for case in cases:
+        for name, fields in case["schema"].items():
+            for field, kind in fields.items():
+                said[name][field][json.dumps(kind)] += 1
+    types = {
+        name: {field: json.loads(kinds.most_common(1)[0][0]) for field, kinds in fields.items()}
+        for name, fields in said.items()
+    }
+    made = []
+    for case in cases:
+        text = "\n".join([case["epl"], *(step["deploy"] for step in case["script"] if "deploy" in step)])
+        own = {*case["schema"], *re.findall(r"(?i)\b(?:schema|into|window|table|variant)\s+(\w+)", text)}
+        more = {name: types[name] for name in re.findall(r"\w+", text) if name in types and name not in own}
+        made.append({**case, "schema": {**case["schema"], **more}} if more else case)
+    return made
 
 
 def difference(case: Case, make: Callable[[Mapping[str, Any], int], Engine], *, together: bool = False) -> str | None:
