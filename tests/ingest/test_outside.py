@@ -6,6 +6,7 @@ import gzip
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -183,16 +184,26 @@ def test_text_that_unpacks_to_lines_without_a_value_counts(tmp_path: Path) -> No
 TEXT = "x" * (1 << 16)
 ROWS = 1 << 12
 
-PARQUET_BOMBS: dict[str, tuple[pa.Array, dict[str, Any]]] = {
-    "a text in a dictionary": (pa.array([TEXT] * ROWS), {}),
+
+def texts() -> pa.Array:
+    return pa.array([TEXT] * ROWS)
+
+
+def list_of_nulls() -> pa.Array:
+    ends, missing = [1 << 25] * ROWS, pa.array([False] + [True] * (ROWS - 1))
+    return pa.ListArray.from_arrays(pa.array([0, *ends], pa.int32()), pa.nulls(1 << 25, pa.int64()), mask=missing)
+
+
+PARQUET_BOMBS: dict[str, tuple[Callable[[], pa.Array], dict[str, Any]]] = {
+    "a text in a dictionary": (texts, {}),
     "texts that begin as the one before": (
-        pa.array([TEXT] * ROWS),
+        texts,
         {"use_dictionary": False, "column_encoding": {"at": "PLAIN", "s": "DELTA_BYTE_ARRAY"}},
     ),
-    "a page of texts": (pa.array([TEXT] * ROWS), {"use_dictionary": False}),
-    "a list of a text in a dictionary": (pa.array([[TEXT] * ROWS] + [None] * (ROWS - 1)), {}),
-    "a list of nulls": (pa.array([[None] * (1 << 25)] + [None] * (ROWS - 1), pa.list_(pa.int64())), {}),
-    "wide nulls": (pa.nulls(ROWS, pa.binary(1 << 16)), {}),
+    "a page of texts": (texts, {"use_dictionary": False}),
+    "a list of a text in a dictionary": (lambda: pa.array([[TEXT] * ROWS] + [None] * (ROWS - 1)), {}),
+    "a list of nulls": (list_of_nulls, {}),
+    "wide nulls": (lambda: pa.nulls(ROWS, pa.binary(1 << 16)), {}),
 }
 """A column of 256 MiB in some kilobytes, and how it is written."""
 
@@ -200,7 +211,7 @@ PARQUET_BOMBS: dict[str, tuple[pa.Array, dict[str, Any]]] = {
 @pytest.mark.parametrize("what", PARQUET_BOMBS)
 def test_what_a_parquet_file_unpacks_to_is_known_before_it_is_unpacked(tmp_path: Path, what: str) -> None:
     column, options = PARQUET_BOMBS[what]
-    pq.write_table(pa.table({"at": range(ROWS), "s": column}), tmp_path / "e.parquet", compression="zstd", **options)
+    pq.write_table(pa.table({"at": range(ROWS), "s": column()}), tmp_path / "e.parquet", compression="zstd", **options)
     assert (tmp_path / "e.parquet").stat().st_size < 1 << 17
     events = g.events(tmp_path / "e.parquet", start="at", unit="s", max_bytes=1 << 22)
     usual = pa.default_memory_pool()
