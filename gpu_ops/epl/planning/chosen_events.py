@@ -10,7 +10,8 @@ import pyarrow as pa
 
 from gpu_ops.core.turns import PLACE
 from gpu_ops.epl.planning.aggregate_columns import AggregateColumns
-from gpu_ops.epl.planning.events import bind_shown
+from gpu_ops.epl.planning.events import bind_shown, event_of
+from gpu_ops.epl.planning.mentions import properties_of
 from gpu_ops.plan import aggregates as g
 from gpu_ops.plan.aggregates import Aggregate
 from gpu_ops.plan.choices import first, last
@@ -18,6 +19,7 @@ from gpu_ops.plan.deliveries import Life
 from gpu_ops.plan.ordered_aggregates import nth
 from gpu_ops.texts.binding.bound import Bound
 from gpu_ops.texts.binding.expressions import bind, constant
+from gpu_ops.texts.binding.scope import StreamScope
 from gpu_ops.texts.expressions import FunctionCall, SortKey, Wildcard
 from gpu_ops.texts.placed_error import failure_at, unsupported
 
@@ -54,6 +56,8 @@ def by_place(
 ) -> Bound:
     """`first`, `last`, `window` and `nth`, of values or of whole events; `firstever` and `lastever`."""
     takes = 2 if name == "nth" else 1
+    if not given and name in {"first", "last"} and len(aggregates.events.streams) == 1:
+        given = [Wildcard(place=call.place)]
     if len(given) < takes:
         what = "an expression and a number" if takes == 2 else "an expression, or *"
         raise failure_at(
@@ -125,9 +129,10 @@ def by_value(
     life: Life,
 ) -> Bound:
     """`sorted`, `maxby` and `minby`: events in the order of some values, of equal ones the one that came first."""
+    whole, given = (given[0], given[1:]) if given and isinstance(given[0], Wildcard) else (None, given)
     if not given:
         raise failure_at(call, f"{call.name} needs what it sorts by.", f"Write: {call.name}(price).")
-    event = bind_shown(Wildcard(), aggregates.events)
+    event = _chosen(call, given, whole, aggregates.events)
     columns, down = [], []
     for each in given:
         node = each.expression if isinstance(each, SortKey) else each
@@ -147,6 +152,19 @@ def by_value(
         newest = nw.col(aggregates.add(aggregates.only(placed(column, -1), held), keys, life))
         best = nw.when(known).then(best).otherwise(newest)
     return Bound(best, event.type)
+
+
+def _chosen(call: FunctionCall, given: Sequence[Any], whole: Wildcard | None, scope: StreamScope) -> Bound:
+    """The whole event that is chosen: of a join's streams that which is said, or whose properties it sorts by."""
+    if len(scope.streams) == 1 or (whole is not None and whole.of is not None):
+        return bind_shown(whole or Wildcard(), scope)
+    names = [properties_of(each.expression if isinstance(each, SortKey) else each, scope) for each in given]
+    read = {name for each in names for name in each}
+    for stream in scope.streams:
+        own = {stream.columns.get(name, name) for name in stream.schema.names}
+        if read and read <= own:
+            return event_of(stream)
+    raise failure_at(call, f"{call.name} chooses among events of one stream.", "Sort by properties of one.")
 
 
 def _index(call: FunctionCall, given: Sequence[Any]) -> int | None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -14,6 +14,7 @@ from gpu_ops.epl.inlining import rebuilt
 from gpu_ops.epl.planning.windows import StreamWindows
 from gpu_ops.plan.nodes import Feed, Node
 from gpu_ops.plan.row_changes import PairPrograms
+from gpu_ops.texts import expressions as e
 from gpu_ops.texts.placed_error import unsupported
 
 ID, CAME, SILENT = "@id", "@came", "@silent"
@@ -75,6 +76,7 @@ class KnownWindow:
         keys: The primary key of a table.
         aggregates: The columns of a table that queries keep.
         is_table: Whether it is a table.
+        declared: The aggregates of a table's columns, as its text has them.
         limits: When rows leave, for a walk over the events that change them; None where they leave otherwise.
     """
 
@@ -92,6 +94,7 @@ class KnownWindow:
     aggregates: frozenset[str] = frozenset()
     is_table: bool = False
     limits: WindowLimits | None = None
+    declared: Mapping[str, e.FunctionCall] = field(default_factory=dict)
 
     def rows_for(self, *, asked: bool) -> Node:
         """The leaf of its rows: an event that asks finds those of a batch which wait."""

@@ -20,6 +20,7 @@ from gpu_ops.epl.planning.chosen_events import placed
 from gpu_ops.epl.planning.known_contexts import ContextNames
 from gpu_ops.epl.planning.known_windows import KnownWindow
 from gpu_ops.epl.planning.levels import levels_of
+from gpu_ops.epl.planning.list_methods import PlannedPick, is_pick, planned_pick
 from gpu_ops.epl.planning.looking_back import GROUPWIN, LookingBack, looks_into_window, looks_to_arrivals
 from gpu_ops.epl.planning.parts import parts
 from gpu_ops.epl.planning.windows import windowed
@@ -74,6 +75,7 @@ class Subqueries:
         reads: The types of events that they read.
         has_clock: Whether the clock drives one of their windows.
         count: How many there are.
+        picks: How many methods of lists are asked beside them.
     """
 
     streams: Streams
@@ -81,6 +83,7 @@ class Subqueries:
     reads: list[str] = field(default_factory=list)
     has_clock: bool = False
     count: int = 0
+    picks: int = 0
 
     def asked(self, *, before: bool = False) -> Asked:
         """Those of some clauses.
@@ -95,6 +98,11 @@ class Subqueries:
         self.count += 1
         return self.count
 
+    def numbered(self) -> int:
+        """The next number of a method of a list."""
+        self.picks += 1
+        return self.picks
+
 
 @dataclass
 class Asked:
@@ -107,7 +115,7 @@ class Asked:
 
     all: Subqueries
     before: bool
-    _lookups: list[_LookedUp] = field(default_factory=list)
+    _lookups: list[_LookedUp | PlannedPick] = field(default_factory=list)
     _known: dict[e.Expression, Bound] = field(default_factory=dict)
 
     def special(self, node: e.Expression, scope: BindingScope) -> Bound | None:
@@ -120,6 +128,8 @@ class Asked:
         Raises:
             PlacedError: The sub-query cannot be planned.
         """
+        if is_pick(node):
+            return self._picked(node, scope)
         match node:
             case q.Subquery(query) | q.Exists(query):
                 options = query
@@ -133,8 +143,19 @@ class Asked:
             self._lookups += planner.lookups()
         return self._known[node]
 
+    def _picked(self, node: e.Expression, scope: BindingScope) -> Bound | None:
+        """What a method finds in a list that an aggregate or a sub-query makes."""
+        if node not in self._known:
+            assert isinstance(node, e.FunctionCall)  # noqa: S101  (it is a method)
+            found = planned_pick(node, scope, self.all.streams.windows, f"@picked {self.all.numbered()}")
+            if found is None:
+                return None
+            pick, self._known[node] = found
+            self._lookups += [] if pick is None else [pick]
+        return self._known[node]
+
     def __bool__(self) -> bool:
-        return bool(self._lookups)
+        return any(isinstance(each, _LookedUp) for each in self._lookups)
 
     def over(self, rows: Node) -> Node:
         """The rows, with the columns that the clauses read.
@@ -143,6 +164,9 @@ class Asked:
             PlacedError: A sub-query reads a property that the rows do not have.
         """
         for each in self._lookups:
+            if isinstance(each, PlannedPick):
+                rows = each.over(rows)
+                continue
             known = set(rows.schema.names)
             for value, place in each.outer.values():
                 # Other columns than those of the rows are properties that groups do not have.

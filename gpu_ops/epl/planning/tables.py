@@ -17,6 +17,7 @@ from gpu_ops.epl.inlining import rebuilt
 from gpu_ops.epl.patterns import EventFilter
 from gpu_ops.epl.planning.aggregates import PlannedAggregates
 from gpu_ops.epl.planning.changes import change_of
+from gpu_ops.epl.planning.chosen_events import BY_VALUE
 from gpu_ops.epl.planning.known_windows import ID, SILENT, KnownWindow, PlannedChange, WindowLimits
 from gpu_ops.epl.planning.parts import parts
 from gpu_ops.epl.planning.planned import Ledger, PlannedStatement, known_type
@@ -105,6 +106,7 @@ def known_table(create: s.CreateTable, schema: pa.Schema) -> KnownWindow:
         aggregates=made,
         is_table=True,
         limits=WindowLimits(),
+        declared={each.name: each.type for each in create.columns if isinstance(each.type, e.FunctionCall)},
     )
 
 
@@ -129,12 +131,28 @@ def into_table(query: q.Query, windows: Mapping[str, KnownWindow]) -> tuple[q.Qu
     for each in (query.output, query.insert, query.limit):
         if each is not None:
             raise unsupported(each, "outputs, inserts and limits beside into table")
-    items = [each for each, name in zip(query.items, names, strict=True) if name not in table.keys]
+    items = [
+        _as_declared(each, table.declared.get(name or ""))
+        for each, name in zip(query.items, names, strict=True)
+        if name not in table.keys
+    ]
     for name, key in zip(table.keys, query.group_by, strict=True):
         if not isinstance(key, e.Expression):
             raise unsupported(key, "rollups into tables")
         items.append(q.SelectItem(key, name, place=key.place))
     return replace(query, items=tuple(items), into_table="", selector="istream"), table
+
+
+def _as_declared(item: q.SelectItem, declared: e.FunctionCall | None) -> q.SelectItem:
+    """An item that keeps whole events, `sorted(*)` or `maxby()`, with what the table's column says of their order."""
+    call = item.expression
+    if declared is None or not isinstance(call, e.FunctionCall) or call.name.lower() != declared.name.lower():
+        return item
+    given = [each for each in call.arguments if not isinstance(each, e.NamedArgument)]
+    if call.name.lower() not in BY_VALUE or not all(isinstance(each, e.Wildcard) for each in given):
+        return item
+    options = [each for each in call.arguments if isinstance(each, e.NamedArgument)]
+    return replace(item, expression=replace(call, arguments=(*given, *declared.arguments, *options)))
 
 
 def with_into(plan: PlannedStatement, query: q.Query, table: KnownWindow) -> PlannedStatement:

@@ -233,6 +233,8 @@ def method(node: FunctionCall, of: Bound, given: Sequence[Bound]) -> Bound:
     kind = of.type
     if pa.types.is_list(kind):
         return _of_array(node, of, given)
+    if pa.types.is_struct(kind) and name in {"firstOf", "lastOf"} and not given:
+        return of  # an event is a list of itself
     if name == "equals" and len(given) == 1:
         return Bound((of.value == as_type(given[0], kind)).fill_null(False), t.BOOLEAN)
     if kind == t.TEXT and name == "concat" and [each.type for each in given] == [t.TEXT]:
