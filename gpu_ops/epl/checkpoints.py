@@ -17,7 +17,7 @@ import pyarrow as pa
 from gpu_ops.core.bounds import Bounds
 from gpu_ops.core.state_tables import OLDER
 from gpu_ops.core.time import MAX_TIME, MIN_TIME
-from gpu_ops.core.turns import CLOCK, PLACE, TURN
+from gpu_ops.core.turns import CLOCK, INSTANCE, PLACE, TURN
 from gpu_ops.engines.live.checkpoints import read_checkpoint, write_checkpoint
 from gpu_ops.engines.live.facts import ANY, TEXT, TIME, TRUTH, Many, Maybe, Object, Whole, check_facts
 from gpu_ops.engines.live.restoring import check_plan, check_rows, ours, restore_node, split
@@ -75,6 +75,7 @@ _RUNTIME = Object(
 _TYPE = "type/"
 _VARIABLES = "variables"
 _ALIVE = "instances "
+_IN_INSTANCES = "in instances "
 _WINDOWS = "kept in window "
 _OWN = (CLOCK, PLACE, SILENT, ENTER, BY)
 
@@ -112,6 +113,8 @@ def write_runtime(
         if context.is_on:
             tables |= _of_nodes(_context_prefixes(number, context.nodes), context.nodes)
             tables[f"{_ALIVE}{number}"] = context.table()
+    in_instances = deployments.variables.of_contexts.tables()
+    tables |= {f"{_IN_INSTANCES}{name}": table for name, table in in_instances.items() if len(table)}
     windows = list(deployments.windows.values())
     for number, window in enumerate(windows):
         tables |= _of_nodes(_window_prefixes(number, window.nodes), window.nodes)
@@ -329,7 +332,7 @@ def _restore_states(
     state = {
         name: table
         for name, table in tables.items()
-        if not name.startswith((_TYPE, _WINDOWS, "group ")) and name not in {*kept, _VARIABLES}
+        if not name.startswith((_TYPE, _WINDOWS, _IN_INSTANCES, "group ")) and name not in {*kept, _VARIABLES}
     }
     prefixes = [prefix for number, each in enumerate(statements) for prefix in _prefixes(number, each)]
     running = [(number, each) for number, each in enumerate(contexts) if each.is_on]
@@ -338,6 +341,11 @@ def _restore_states(
     prefixes += [prefix for number, each in enumerate(windows) for prefix in _window_prefixes(number, each.nodes)]
     parts = split(path, state, prefixes)
     _restore_windows(path, facts, tables, windows, parts, trusted=trusted)
+    for name, known in deployments.variables.of_contexts.known.items():
+        schema = pa.schema([(INSTANCE, pa.int64()), ("value", known.type)])
+        check_rows(path, tables, f"{_IN_INSTANCES}{name}", [schema], "values in instances")
+        if f"{_IN_INSTANCES}{name}" in tables:
+            deployments.variables.of_contexts.restored(name, tables[f"{_IN_INSTANCES}{name}"].sort_by(INSTANCE))
     for number, context in running:
         name = f"{_ALIVE}{number}"
         check_rows(path, tables, name, [context.known.node.schema], "instances")

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from gpu_ops.core.time import MIN_TIME, TICK, TIME_TYPE
-from gpu_ops.core.turns import CLOCK, LEVEL, PLACE, TURN
+from gpu_ops.core.turns import CLOCK, INSTANCE, LEVEL, PLACE, TURN
 from gpu_ops.engines.local.placing import place
 from gpu_ops.epl.contexts import RunningContext
 from gpu_ops.epl.groups import OWNER, STATE, StatementGroup
@@ -136,6 +136,7 @@ class Deployments:
         before = self.types.copy(), self.feeds.copy(), self.depths.copy(), self.count
         running = len(self.statements)
         declared, variables, contexts = self.declared.copy(), self.variables.known.copy(), self.contexts.copy()
+        own_variables = self.variables.of_contexts.known.copy()
         windows = self.windows.copy()
         try:
             statements = parse(text)
@@ -156,7 +157,7 @@ class Deployments:
                 del self.alone[name]
             self.changes += 1
             self.declared, self.variables.known, self.contexts = declared, variables, contexts
-            self.windows = windows
+            self.windows, self.variables.of_contexts.known = windows, own_variables
             self._rest()
             raise
         if known is not None and given is not None and made:
@@ -428,6 +429,8 @@ class Deployments:
         Raises:
             PlanError: Others read it.
         """
+        if statement.plan.variable is not None:
+            self._remove_variable(statement, statement.plan.variable[0])
         window = statement.plan.creates
         if not window:
             return
@@ -436,6 +439,22 @@ class Deployments:
         if users:
             raise PlanError(f"{users[0]!r} is about the named window {window!r}.", remedy="Undeploy that one first.")
         del self.windows[window], self.types[window], self.feeds[window], self.depths[window]
+        self._templates.clear()
+        self._epoch += 1
+
+    def _remove_variable(self, statement: RunningStatement, name: str) -> None:
+        """Have the variable of a context no more that a statement made.
+
+        Raises:
+            PlanError: Others read it.
+        """
+        for each in self.alone.values():
+            setting = () if each.plan.setting is None else each.plan.setting.names
+            if each is not statement and name in (*each.plan.own, *setting):
+                raise PlanError(f"{each.name!r} is about the variable {name!r}.", remedy="Undeploy that one first.")
+        own = self.variables.of_contexts
+        del own.known[name]
+        own.now.pop(name, None)
         self._templates.clear()
         self._epoch += 1
 
@@ -536,10 +555,10 @@ class Deployments:
                 schema, f"There is another type of events {schema.name!r} already.", "Give this one another name."
             )
 
-    def _add_variable(self, node: CreateVariable) -> None:
-        """Have a variable."""
+    def _add_variable(self, node: CreateVariable, context: str = "") -> None:
+        """Have a variable, which may be one of a context."""
         name, known = node.name, self.variables.known
-        if name in known:
+        if name in known or name in self.variables.of_contexts.known:
             raise failure_at(node, f"There is a variable {name!r} already.", "Give this one another name.")
         dtype = type_of(str(node.type))
         if dtype is None or dtype == NULL:
@@ -551,7 +570,20 @@ class Deployments:
                 value = typed(name, given, dtype)
             except ColumnError:
                 raise failure_at(node.value, f"'{node.value}' is no {type_name(dtype)}.", "Cast it.") from None
-        known[name] = KnownVariable(dtype, value, node.constant)
+        if context:
+            # Names in texts may mean something else from now on.
+            self._templates.clear()
+            self._epoch += 1
+            known = self.variables.of_contexts.known
+        known[name] = KnownVariable(dtype, value, node.constant, context)
+
+    def settle(self) -> None:
+        """Have the values that variables have behind some turns."""
+        own = self.variables.of_contexts
+        names = {each.context for each in own.known.values()}
+        on = {name: self.contexts[name] for name in names if name in self.contexts and self.contexts[name].is_on}
+        self.variables.settle()
+        own.settle({name: on[name].table()[INSTANCE].to_numpy() if name in on else () for name in names})
 
     def _add_context(self, node: CreateContext, clock: int) -> None:
         """Have a context."""
@@ -615,9 +647,15 @@ class Deployments:
         Raises:
             PlacedError: As `gpu_ops.epl.planning.statements.planned`; or it cannot insert what it says.
         """
-        if isinstance(statement.body, CreateWindow | CreateTable):
-            self._add_window(statement, statement.body, clock)
-        return planned(statement, self._ledger(clock))
+        try:
+            if isinstance(statement.body, CreateWindow | CreateTable):
+                self._add_window(statement, statement.body, clock)
+            elif isinstance(statement.body, CreateVariable):
+                self._add_variable(statement.body, statement.context)
+            return planned(statement, self._ledger(clock))
+        except PlanError as error:
+            # What a node refuses is said where the statement stands.
+            raise failure_at(statement, error.problem, error.remedy or "") from error
 
     def _add_window(self, statement: Statement, create: CreateWindow | CreateTable, clock: int) -> None:
         """Have a named window or a table, and the type of what is inserted into it."""
@@ -661,6 +699,7 @@ class Deployments:
         if not self._asks:
             # Over data at rest nobody sets them.
             known = {name: replace(each, constant=True) for name, each in known.items()}
+        known = {**known, **self.variables.of_contexts.known}
         contexts = {name: each.known for name, each in self.contexts.items()}
         windows = {name: each.known for name, each in self.windows.items()}
         return Ledger(self.types, self.feeds, self.ticks, clock, self.irstream, self._asks, known, contexts, windows)

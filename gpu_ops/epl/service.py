@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from gpu_ops.core.arguments import whole
-from gpu_ops.core.turns import LEVEL, PLACE, STEP, TURN
+from gpu_ops.core.turns import INSTANCE, LEVEL, PLACE, STEP, TURN
 from gpu_ops.epl.deployments import Deployments
 from gpu_ops.epl.failed_turns import in_turns
 from gpu_ops.epl.groups import StatementGroup
@@ -142,12 +142,28 @@ class Service:
         for feed, at in ((plan.history, number), (plan.before, -1)):
             if feed is not None:
                 arrived = {**arrived, feed: variables.history(plan.variables, at, first)}
+        if plan.own or plan.variable is not None:
+            arrived = {**arrived, **self._own_variables(statement, first)}
         if plan.context is not None and isinstance(plan.context.leaf, Feed):
             arrived = {**arrived, plan.context.leaf: self._instances(statement, arrived, ticks, first, cti)}
         made = statement.step(arrived, (deployments.ticks, ticks), cti)
         if plan.setting is not None:
             made = variables.changed(number, plan.setting, made, statement.failure)
         return made
+
+    def _own_variables(self, statement: RunningStatement, first: int) -> dict[Feed, LeafRows]:
+        """Where the variables of a statement's context are set, and all that they are where the statement begins."""
+        variables, plan = self._deployments.variables.of_contexts, statement.plan
+        if plan.variable is not None:
+            name, feed = plan.variable
+            return {feed: variables.history(name, 1 << 62, first, whole=False)}
+        whole = not statement.begun
+        numbers = (statement.number, -1)
+        return {
+            feed: variables.history(name, number, first, whole=whole)
+            for name, feeds in plan.own.items()
+            for feed, number in zip(feeds, numbers, strict=True)
+        }
 
     def _instances(
         self,
@@ -310,7 +326,7 @@ class Service:
         failures: list[RunningStatement] = []
         for piece in SomeTurns(arrived, ticks, before, first * TURN, self._turns.next * TURN).pieces(self._order.cuts):
             self._taken(piece, found, failures)
-            deployments.variables.settle()
+            deployments.settle()
         if self._groups:  # as if each had been stepped in its turn
             failures.sort(key=lambda each: (max(deployments.depths[name] for name in each.plan.reads), each.number))
         sent = SentDeliveries(found)
@@ -441,11 +457,22 @@ class Service:
         if statement.group is not None:
             self._turns.take(1)
             return statement.schema.empty_table()  # it has no window
+        if statement.plan.variable is not None:
+            return self._in_instances(statement, [statement.plan.variable[0]])
+        if statement.plan.setting is not None and statement.plan.setting.context:
+            return self._in_instances(statement, statement.plan.setting.names)
         if statement.plan.setting is not None:
             return self._deployments.variables.table(statement.plan.setting.names)
         if statement.plan.change is not None and not statement.plan.change.into:
             return self._deployments.windows[statement.plan.change.window].content()
         return statement.held(self._asked(statement, ask=True))
+
+    def _in_instances(self, statement: RunningStatement, names: Sequence[str]) -> pa.Table:
+        """The values of variables of a context: a row for each instance."""
+        assert statement.plan.context is not None  # noqa: S101  (it is in one)
+        instances = self._deployments.contexts[statement.plan.context.name].table()[INSTANCE].to_numpy()
+        variables = self._deployments.variables.of_contexts
+        return pa.table({name: variables.values(name, np.sort(instances)) for name in names})
 
     def _asked(self, statement: RunningStatement, *, ask: bool) -> pa.Table:
         """Show a statement the clock, and maybe ask for its content."""

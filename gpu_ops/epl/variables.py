@@ -10,8 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gpu_ops.core.turns import CHANGED, PLACE
+from gpu_ops.core.turns import CHANGED, INSTANCE, PLACE
 from gpu_ops.devices import Device
+from gpu_ops.epl.context_variables import ContextVariables, SetInInstances
 from gpu_ops.epl.planning.settings import VariableSetting
 from gpu_ops.epl.planning.variables import KnownVariable, ReadVariables, column_of
 from gpu_ops.errors import ColumnError, PlanError, shown
@@ -46,10 +47,12 @@ class Variables:
 
     Attributes:
         known: The variables, by their names.
+        of_contexts: Those of contexts.
     """
 
     def __init__(self) -> None:
         self.known: dict[str, KnownVariable] = {}
+        self.of_contexts = ContextVariables()
         self._changes: list[_SetValues] = []
         self._given: set[str] = set()
 
@@ -77,6 +80,8 @@ class Variables:
 
     def wakes(self, names: frozenset[str]) -> bool:
         """Whether any of some variables has been set in these turns, or before them from outside."""
+        if self.of_contexts.wakes(names):
+            return True
         return not self._given.isdisjoint(names) or any(not names.isdisjoint(each.values) for each in self._changes)
 
     def history(self, reads: ReadVariables, number: int, begin: int) -> PlacedRows:
@@ -87,7 +92,7 @@ class Variables:
             number: The number of the statement.
             begin: The first place.
         """
-        names = reads.changing
+        names = [name for name in reads.changing if name in self.known]
         made = [self._seen(name, number, begin) for name in names]
         places = np.unique(np.concatenate([each for each, _ in made]))
         columns = [
@@ -140,10 +145,18 @@ class Variables:
         values = pa.schema(setting.values.schema).empty_table()
         places = rows[PLACE].to_numpy()
 
+        instances = rows[INSTANCE].to_numpy() if setting.context else np.zeros(len(rows), np.int64)
+        apart = np.argsort(instances, kind="stable")
+
         def valued(count: int) -> pa.Table:
-            before = {name: self._before(name, number, places[:count]) for name in setting.reads}
-            some = rows.select(read).slice(0, count)
-            return _Scan(setting, some, places[:count], before, failure.device).values()
+            # Each instance has values of its own: one comes behind the other.
+            order = apart[apart < count]
+            at, of = places[order], instances[order]
+            before = {name: self._before(name, number, at, of) for name in setting.reads}
+            firsts = np.append(True, of[1:] != of[:-1])
+            some = rows.select(read).take(pa.array(order))
+            found = _Scan(setting, some, at, before, failure.device, firsts).values()
+            return found.take(pa.array(np.argsort(order)))
 
         try:
             values = valued(len(rows)) if len(rows) else values
@@ -160,13 +173,23 @@ class Variables:
         if not len(made):
             return pa.schema([*made.schema, *setting.values.schema]).empty_table()
         columns = {name: values[f"@column {at}"].combine_chunks() for at, name in enumerate(setting.names)}
-        self._changes.append(_SetValues(number, places, columns))
+        if setting.context:
+            self.of_contexts.add(SetInInstances(number, places, instances[: len(places)], columns))
+        else:
+            self._changes.append(_SetValues(number, places, columns))
         for name in values.column_names:
             made = made.append_column(name, values[name])
         return made
 
-    def _before(self, name: str, number: int, places: Any) -> tuple[pa.Array, Any]:
+    def _before(self, name: str, number: int, places: Any, instances: Any) -> tuple[pa.Array, Any]:
         """(a variable's values at some places but for what this statement sets, where they have begun)."""
+        if name in self.of_contexts.known:
+            return self.of_contexts.before(name, number, places, instances)
+        if len(places) and (places[1:] < places[:-1]).any():
+            order = np.argsort(places, kind="stable")
+            values, since = self._before(name, number, places[order], instances[order])
+            back = np.argsort(order)
+            return values.take(pa.array(back)), since[back]
         at, values = self._seen(name, number, int(places[0]), but=number)
         found = np.searchsorted(at, places, side="right") - 1
         return values.take(pa.array(found)), at[found]
@@ -192,6 +215,7 @@ class _Scan:
         places: Their places.
         before: For each variable that it reads: its values at the rows but for its own, and since where.
         device: Where it computes.
+        firsts: Which rows are the first ones of their instances.
     """
 
     def __init__(
@@ -201,14 +225,13 @@ class _Scan:
         places: Any,
         before: Mapping[str, tuple[pa.Array, Any]],
         device: Device,
+        firsts: Any,
     ) -> None:
         self._setting, self._device, self._count, self._rows = setting, device, len(rows), rows
         self._before = {name: values for name, (values, _) in before.items()}
         # Where another has set it since the row before, that counts.
         earlier = np.append(np.int64(-1), places[:-1])
-        self._fresh = {name: since > earlier for name, (_, since) in before.items()}
-        for fresh in self._fresh.values():
-            fresh[0] = True
+        self._fresh = {name: (since > earlier) | firsts for name, (_, since) in before.items()}
 
     def values(self) -> pa.Table:
         """A row for each row."""

@@ -64,6 +64,11 @@ class LookingBack:
     _by_group: tuple[str, ...] = ()
     places: bool = False
 
+    @property
+    def has_prior(self) -> bool:
+        """Whether an earlier row was asked for, by prior or in a batch."""
+        return bool(self._earlier)
+
     # What is asked
 
     def prior(self, node: e.Expression) -> Bound | None:

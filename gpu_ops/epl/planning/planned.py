@@ -36,6 +36,8 @@ class PlannedStatement:
         streams: How many streams of events it listens to: those of from clauses, its own and those of sub-queries.
         context: The context that it is in; None if it is in none.
         change: What its rows do to a named window, if they do: then they are those that trigger it.
+        own: The leaves of variables of its context that it reads: (history, before).
+        variable: The variable of a context that it makes, and the leaf of what that becomes.
         asked: Whether an event asks a named window, and finds what earlier statements have done at the same event.
         creates: The named window that it makes; nothing for none.
         notes: What is said of it beside its nodes.
@@ -55,6 +57,8 @@ class PlannedStatement:
     context: KnownContext | None = None
     streams: int = 1
     change: PlannedChange | None = None
+    own: Mapping[str, tuple[Feed, Feed]] = field(default_factory=dict)
+    variable: tuple[str, Feed] | None = None
     asked: bool = False
     creates: str = ""
     notes: tuple[str, ...] = ()

@@ -9,6 +9,7 @@ import narwhals as nw
 import pyarrow as pa
 
 from gpu_ops.core.time import TICK
+from gpu_ops.epl.planning.known_contexts import ContextNames
 from gpu_ops.epl.planning.parts import parts
 from gpu_ops.epl.planning.variables import KnownVariable, column_of
 from gpu_ops.epl.queries import Assignment
@@ -30,6 +31,7 @@ class VariableSetting:
         reads: Those that it reads as they stood before it.
         rows: The leaf: triggering rows, with a column for each variable that it reads.
         values: Their new values: the columns `@column 0` and so on.
+        context: The context whose instances have these variables each for itself; nothing for none.
         added: For each variable that only grows by something: that, as the column `@added`. It may be computed for all
             rows at once, and summed.
     """
@@ -39,6 +41,7 @@ class VariableSetting:
     rows: Feed
     values: Node
     added: Mapping[str, Node]
+    context: str = ""
 
     @property
     def own(self) -> tuple[str, ...]:
@@ -49,16 +52,18 @@ class VariableSetting:
 class _SettingScope(StreamScope):
     """What names stand for in an assignment: properties of the event, and variables as they stand by then."""
 
-    def __init__(self, streams: Sequence[BoundStream], known: Mapping[str, KnownVariable]) -> None:
+    def __init__(
+        self, streams: Sequence[BoundStream], known: Mapping[str, KnownVariable], context: ContextNames
+    ) -> None:
         super().__init__(streams)
-        self._known = known
+        self._known, self._context = known, context
         self.given: dict[str, Bound] = {}
         self.reads: dict[str, None] = {}
 
     def special(self, node: e.Expression) -> Bound | None:
-        """A variable."""
+        """A variable, or a property of the context."""
         if not isinstance(node, e.Variable):
-            return None
+            return self._context.special(node)
         if node.name in self.given:
             return self.given[node.name]
         self.reads[node.name] = None
@@ -66,7 +71,11 @@ class _SettingScope(StreamScope):
 
 
 def setting(
-    assignments: Sequence[Assignment], stream: BoundStream, rows: pa.Schema, known: Mapping[str, KnownVariable]
+    assignments: Sequence[Assignment],
+    stream: BoundStream,
+    rows: pa.Schema,
+    known: Mapping[str, KnownVariable],
+    context: ContextNames,
 ) -> VariableSetting:
     """The assignments of a statement.
 
@@ -75,11 +84,12 @@ def setting(
         stream: The events that trigger it.
         rows: The columns of the rows that trigger it.
         known: The variables.
+        context: The context of the statement.
 
     Raises:
         PlacedError: There is no such variable, it is a constant, or the value is of another type.
     """
-    scope = _SettingScope([stream], known)
+    scope = _SettingScope([stream], known, context)
     for each in assignments:
         name = _target(each, known)
         assert each.value is not None  # noqa: S101  (_target saw to it)
@@ -90,6 +100,9 @@ def setting(
             )
         scope.given[name] = Bound(as_type(bound, dtype), dtype)
     names, reads = tuple(scope.given), tuple(scope.reads)
+    around = {known[name].context for name in names}
+    if len(around) > 1:
+        raise unsupported(assignments[0], "variables of a context that are set beside others", "Set them apart.")
     fields = [pa.field(column_of(name), known[name].type) for name in reads]
     feed = Feed(pa.schema([*rows, *fields]), (), TICK)
     columns = [scope.given[name].value.alias(f"@column {at}") for at, name in enumerate(names)]
@@ -101,11 +114,11 @@ def setting(
         if name in own and sum(_target(other, known) == name for other in assignments) == 1:
             term = _added(each.value, name, own)
             if term is not None:
-                value = as_type(bind(term, _SettingScope([stream], known)), known[name].type)
+                value = as_type(bind(term, _SettingScope([stream], known, context)), known[name].type)
                 sign = -1 if isinstance(each.value, e.Operation) and each.value.operator == "-" else 1
                 column = (value if sign > 0 else -value).alias("@added")
                 added[name] = Project(feed, (column,), keep=False)
-    return VariableSetting(names, reads, feed, values, added)
+    return VariableSetting(names, reads, feed, values, added, "".join(around))
 
 
 def _target(assignment: Assignment, known: Mapping[str, KnownVariable]) -> str:

@@ -42,7 +42,7 @@ from gpu_ops.epl.planning.row_patterns import recognized
 from gpu_ops.epl.planning.scopes import CountScope, DeliveredScope, EventScope, WindowedStream
 from gpu_ops.epl.planning.subqueries import Asked, Subqueries, asks
 from gpu_ops.epl.planning.tables import into_table, with_into, with_tables
-from gpu_ops.epl.planning.triggers import planned_setting
+from gpu_ops.epl.planning.triggers import planned_setting, planned_variable
 from gpu_ops.epl.planning.variables import VariableColumns, VariableNames, reads
 from gpu_ops.epl.planning.windows import StreamWindows, windowed
 from gpu_ops.epl.statements import Statement
@@ -96,10 +96,11 @@ def planned(statement: Statement, ledger: Ledger) -> PlannedStatement:
         if statement.context:
             raise unsupported(statement, "changes of named windows within contexts")
         return planned_change(statement, query, ledger, ledger.windows[query.target])
-    if isinstance(query, s.OnSet) and not statement.context:
-        return planned_setting(query, ledger, names)
-    if statement.context and isinstance(query, s.OnSet | s.CreateVariable):
-        raise unsupported(query, "variables of contexts")
+    if isinstance(query, s.OnSet):
+        plan = planned_setting(query, ledger, names, context_of(statement, ledger))
+        return _in_its_context(statement, plan, names, ledger)
+    if isinstance(query, s.CreateVariable) and (context := context_of(statement, ledger)) is not None:
+        return planned_variable(query.name, ledger, context)
     if not isinstance(query, q.Query):
         raise unsupported(statement, _WHAT[type(query)])
     for what, there in (
@@ -122,7 +123,25 @@ def planned(statement: Statement, ledger: Ledger) -> PlannedStatement:
     plan = plan if table is None else with_into(plan, query, table)
     if context is not None:
         plan = replace(plan, context=context, reads=tuple(dict.fromkeys((*plan.reads, *context.reads))))
-    return replace(plan, variables=names.found, history=variables.history, before=variables.before)
+    plan = replace(plan, variables=names.found, history=variables.history, before=variables.before, own=variables.own)
+    return _in_its_context(statement, plan, names, ledger)
+
+
+def _in_its_context(
+    statement: Statement, plan: PlannedStatement, names: VariableNames, ledger: Ledger
+) -> PlannedStatement:
+    """A plan whose variables of contexts are those of its own."""
+    if plan.own:
+        # It is told at once what is set there: it keeps the values.
+        plan = replace(plan, variables=replace(plan.variables, waking=plan.variables.waking | {*plan.own}))
+    used = [*names.found.changing, *(() if plan.setting is None else plan.setting.names)]
+    for name in used:
+        context = ledger.variables[name].context
+        if context and context != statement.context:
+            raise failure_at(
+                statement, f"{name!r} is a variable of the context {context!r}.", f"Write: context {context} …."
+            )
+    return plan
 
 
 def _over_kept(statement: Statement, ledger: Ledger) -> tuple[s.Body, KnownWindow | None, bool]:
@@ -359,6 +378,10 @@ class _QueryPlanner:
 
     def _looked(self, node: Node, looking: LookingBack | None, *, by_group: bool) -> Node:
         """Deliveries with what `prev` sees in the windows of a join, or as far back as rows say themselves."""
+        if looking is not None and looking.has_prior and by_group:
+            raise unsupported(
+                self._query, "prior, and prev of batches, beside the keys of groups", "Select another property too."
+            )
         if looking is not None and looking.elements and by_group:
             raise unsupported(self._query, "index of prev that is no constant beside groups")
         if self._in_join is None:
@@ -554,13 +577,13 @@ class _QueryPlanner:
         pairs = [(each, self._context.pair(each, StreamScope([stream]))) for each in filters]
         equal = tuple(dict.fromkeys(pair for _, pair in pairs if pair is not None))
         for each, pair in pairs:
-            if pair is None and not reads_context(each) and not asks(each):
+            if pair is None and not (reads_context(each) or asks(each) or self._variables.in_instances(each)):
                 node = self._filtered(node, each, stream, "the filter")
         for mine, _ in equal:
             node = Filter(node, ~nw.col(mine).is_null())
         node = self._context.within(node, source.type_name, equal)
         for each, pair in pairs:
-            if pair is None and (reads_context(each) or asks(each)):
+            if pair is None and (reads_context(each) or asks(each) or self._variables.in_instances(each)):
                 node = self._filtered(node, each, stream, "the filter")
         return stream, node
 
@@ -670,6 +693,8 @@ class _QueryPlanner:
         for item, name in zip(self._query.items, column_names(self._query.items), strict=True):
             node = item.expression
             if name is None and isinstance(node, e.Wildcard) and node.of is None and len(streams) > 1:
+                if not all(len(each.schema) for each in streams):
+                    raise unsupported(node, "events without properties as columns", "Name what you select.")
                 made += [(each.alias or f"stream_{at}", event_of(each)) for at, each in enumerate(streams)]
             elif name is None:
                 stream = stream_meant(node, StreamScope(streams))

@@ -10,7 +10,7 @@ import narwhals as nw
 import pyarrow as pa
 
 from gpu_ops.core.time import TICK
-from gpu_ops.core.turns import CHANGED, ENTERED, LEFT, MARK, ORDER, ROW
+from gpu_ops.core.turns import CHANGED, ENTERED, INSTANCE, LEFT, MARK, ORDER, ROW
 from gpu_ops.epl import queries as q
 from gpu_ops.epl.inlining import Change, rebuilt
 from gpu_ops.epl.patterns import EventFilter, PatternEvents
@@ -18,9 +18,9 @@ from gpu_ops.epl.planning.derived import is_derived
 from gpu_ops.epl.planning.parts import parts
 from gpu_ops.epl.statements import Trigger
 from gpu_ops.plan.joins import AsOf, Union, cast_to
-from gpu_ops.plan.nodes import Feed, Filter, Node, extended
+from gpu_ops.plan.nodes import Feed, Filter, Node, extended, selected
 from gpu_ops.texts import expressions as e
-from gpu_ops.texts.binding.bound import Bound
+from gpu_ops.texts.binding.bound import Bound, literal
 from gpu_ops.texts.binding.scope import is_aggregate
 from gpu_ops.texts.binding.types import type_name
 from gpu_ops.texts.placed_error import failure_at, unsupported
@@ -37,16 +37,39 @@ class KnownVariable:
         type: The type of its values.
         value: Its value now, as Python has it.
         constant: Whether it keeps that value.
+        context: The context whose instances have a value each, which begins as `value`; nothing for none.
     """
 
     type: pa.DataType
     value: Any = None
     constant: bool = False
+    context: str = ""
 
 
 def column_of(name: str) -> str:
     """The column with the values of a variable."""
     return f"@variable {name}"
+
+
+def was(name: str) -> str:
+    """The column with what a variable of a context was before."""
+    return f"@was {name}"
+
+
+def is_set(name: str) -> str:
+    """The column that is null where a variable of a context has not been set."""
+    return f"@set {name}"
+
+
+def feed_of(name: str, known: KnownVariable) -> Feed:
+    """A leaf of the values of a variable of a context: a row where it is set, in an instance."""
+    fields = [
+        (column_of(name), known.type),
+        (was(name), known.type),
+        (is_set(name), pa.bool_()),
+        (INSTANCE, pa.int64()),
+    ]
+    return Feed(pa.schema(fields), (), TICK)
 
 
 class VariableColumns:
@@ -59,13 +82,22 @@ class VariableColumns:
     Attributes:
         history: The leaf of their values as the statement sees them; None if it reads none that changes.
         before: That of their values before anything is set at a place, as filters see them.
+        own: Likewise the leaves of variables of the statement's context: (history, before).
     """
 
     def __init__(self, known: Mapping[str, KnownVariable], names: Sequence[str]) -> None:
         self._known = known
+        self.own = {
+            name: (feed_of(name, known[name]), feed_of(name, known[name])) for name in names if known[name].context
+        }
+        names = [name for name in names if name not in self.own]
         schema = pa.schema([*((column_of(name), known[name].type) for name in names), (CHANGED, pa.bool_())])
         self.history = Feed(schema, (), TICK) if names else None
         self.before = Feed(schema, (), TICK) if names else None
+
+    def in_instances(self, node: Any) -> bool:
+        """Whether an expression reads a variable of the context."""
+        return any(isinstance(part, e.Variable) and part.name in self.own for part in parts(node))
 
     def read(self, node: e.Expression) -> Bound | None:
         """A variable; None for any other node."""
@@ -80,6 +112,13 @@ class VariableColumns:
             rows: The rows, at their places.
             before: Whether they are those before anything is set at these places.
         """
+        for name, feeds in self.own.items():
+            known, column = self._known[name], column_of(name)
+            rows = AsOf(rows, feeds[before], ((INSTANCE, INSTANCE),), "left")
+            otherwise = literal(known.value, known.type)
+            value = nw.when(~nw.col(is_set(name)).is_null()).then(nw.col(column)).otherwise(otherwise)
+            rows = extended(rows, [value.alias(column)])
+            rows = selected(rows, [each for each in rows.schema.names if each not in {was(name), is_set(name)}])
         feed = self.before if before else self.history
         if feed is None:
             return rows
@@ -251,11 +290,17 @@ class VariableNames:
         return e.Variable(node.name, place=node.place)
 
     def _once(self, node: Any) -> Any:
+        if self._is_variable(node) and self._known[node.name].context:
+            raise unsupported(
+                node, "variables of contexts in aggregates, groups, joins, sub-queries, windows and rates"
+            )
         if self._is_variable(node) and not self._known[node.name].constant:
             self._frozen[node.name] = None
         return self._now(node)
 
     def _now(self, node: Any) -> Any:
+        if self._is_variable(node) and self._known[node.name].context:
+            raise unsupported(node, "variables of contexts here")
         return self._constant(node) if self._is_variable(node) else None
 
     def _parts_of(self, node: Any, change: Change) -> Change:
