@@ -28,7 +28,7 @@ class SetInInstances:
 
 
 @dataclass(frozen=True)
-class _Entries:
+class _ValuesSoFar:
     """Values of a variable: int64 places and instances, in the order of instances and then of places."""
 
     places: Any
@@ -129,7 +129,7 @@ class ContextVariables:
     def _now(self, name: str) -> tuple[Any, pa.Array]:
         return self.now.get(name, (np.zeros(0, np.int64), pa.array([], self.known[name].type)))
 
-    def _entries(self, name: str, number: int, *, but: int = -1) -> _Entries:
+    def _entries(self, name: str, number: int, *, but: int = -1) -> _ValuesSoFar:
         """All that is known of a variable; of several values at a place the last one counts."""
         own, values = self._now(name)
         mine = sorted((each for each in self._changes if name in each.values and each.number != but), key=_number)
@@ -143,7 +143,7 @@ class ContextVariables:
             (at[order][1:] != at[order][:-1]) | (of[order][1:] != of[order][:-1]), np.ones(min(len(at), 1), np.bool_)
         )
         order = order[last]
-        return _Entries(at[order], of[order], whole.take(pa.array(order)))
+        return _ValuesSoFar(at[order], of[order], whole.take(pa.array(order)))
 
     @staticmethod
     def _at(values: pa.Array, found: Any, known: KnownVariable) -> pa.Array:

@@ -36,7 +36,7 @@ def _told(runtime: Runtime) -> list[Any]:
 
 def _expected(events: list[tuple[str, str, int]]) -> list[Any]:
     seen: dict[str, int] = {}
-    told = []
+    told: list[Any] = []
     for kind, k, v in events:
         before = seen.get(k, 10)
         if kind == "Ask":
@@ -107,7 +107,7 @@ def test_a_statement_that_comes_later_sees_what_was_set() -> None:
     runtime.send("Add", [{"k": "a", "v": 2}, {"k": "b", "v": 3}])
     (late,) = runtime.deploy("@name('later') context ByKey select k, seen from Ask")
     told: list[Any] = []
-    late.listen(lambda new, old, of: told.extend(new.to_pylist()))
+    late.subscribe(lambda k, seen: told.append({"k": k, "seen": seen}))
     runtime.send("Ask", [{"k": "a"}, {"k": "b"}, {"k": "a"}])
     assert told == [{"k": "a", "seen": 12}, {"k": "b", "seen": 13}, {"k": "a", "seen": 12}]
 

@@ -341,7 +341,10 @@ def test_over_data_at_rest() -> None:
             "a property of a context",
         ),
         (_SESSIONS + "context Session select v from Click output every 2 sec", "output rates within contexts"),
-        (_SESSIONS + "context Session create variable int x", "variables of contexts"),
+        (
+            _SESSIONS + "context Session create variable int x; context Session select x from Click output every 2 sec",
+            "variables of contexts in aggregates, groups, joins, sub-queries, windows and rates",
+        ),
     ],
 )
 def test_what_there_is_not_is_refused_by_name(text: str, construct: str) -> None:

@@ -56,7 +56,7 @@ def by_place(
 ) -> Bound:
     """`first`, `last`, `window` and `nth`, of values or of whole events; `firstever` and `lastever`."""
     takes = 2 if name == "nth" else 1
-    if not given and name in {"first", "last"} and len(aggregates.events.streams) == 1:
+    if not given and name in {"first", "last"} and life == "alive" and len(aggregates.events.streams) == 1:
         given = [Wildcard(place=call.place)]
     if len(given) < takes:
         what = "an expression and a number" if takes == 2 else "an expression, or *"
