@@ -48,7 +48,7 @@ from gpu_ops.api.cycle_tables import CycleTables, cycle_tables
 from gpu_ops.api.cycles import CyclePartition, CyclePartitions, CycleStream, cycles
 from gpu_ops.api.events import events, restore
 from gpu_ops.api.patterns import PatternStep, after, every, none, one, pattern
-from gpu_ops.api.row_patterns import PatternRow, RowTerm, any_order, previous, row
+from gpu_ops.api.row_patterns import PatternRow, RowTerm, any_order, previous, register, row
 from gpu_ops.api.stream import DataWindowed, Stream, Windowed
 from gpu_ops.core.other_names import refuse
 from gpu_ops.core.threads import set_threads
@@ -213,6 +213,7 @@ __all__ = [
     "product",
     "quantile",
     "rate",
+    "register",
     "restore",
     "row",
     "set_threads",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any, get_args
 
 import narwhals as nw
@@ -15,7 +16,7 @@ from gpu_ops.api.stream import Stream
 from gpu_ops.core.arguments import flag, whole, word
 from gpu_ops.core.own_errors import of_methods, own_errors
 from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK, Duration, Instant, instant, positive_ticks
-from gpu_ops.core.turns import CLOCK, DUE, INSTANCE, PLACE, of_stream
+from gpu_ops.core.turns import CLOCK, DUE, INSTANCE, NEW, ORDER, PLACE, ROW, SINCE, UNTIL, of_stream
 from gpu_ops.errors import ColumnError, PlanError, unknown_column
 from gpu_ops.errors import shown as said
 from gpu_ops.plan.aggregates import count
@@ -34,6 +35,9 @@ from gpu_ops.plan.data_windows import DataWindow, First, FirstSpan, Last
 from gpu_ops.plan.deliveries import Delivered
 from gpu_ops.plan.expressions import Expression, as_expression, bare_column, check_boolean, column_names
 from gpu_ops.plan.joins import named_keys
+from gpu_ops.plan.lean import lean
+from gpu_ops.plan.ledger import AtClock
+from gpu_ops.plan.lifetimes import Lifetime, SinceEarlier
 from gpu_ops.plan.nodes import Filter, Node, Project, check_known, extended, filter_condition, selected
 from gpu_ops.plan.per_delivery import RowKey
 from gpu_ops.plan.questions import Question, Shown, Which, aggregated_rows, refuse_lifetimes
@@ -124,6 +128,7 @@ class _Delivering:
         key: The columns that the next window groups by.
         in_batches: Whether rows enter together.
         context: The instances that rows are within, if they are.
+        reach: How many ticks before they are told matches may begin; None if nobody knows.
     """
 
     def __init__(
@@ -135,9 +140,10 @@ class _Delivering:
         key: tuple[str, ...] = (),
         in_batches: bool = False,
         context: ArrivalContext | None = None,
+        reach: int | None = None,
     ) -> None:
         self._rows, self._ticks, self._start, self._key, self._in_batches = rows, ticks, start, key, in_batches
-        self._context = context
+        self._context, self._reach = context, reach
 
     @property
     def schema(self) -> pa.Schema:
@@ -489,6 +495,8 @@ class ArrivalStream(_Delivering):
         every: bool = False,
         interval: Duration | None = None,
         or_terminated: bool = False,
+        within: Duration | None = None,
+        registers: Mapping[str, float] | None = None,
         most: int = MOST_WAYS,
     ) -> ArrivalStream:
         """Rows one behind the other, of each combination of `by`, that fit a pattern (Esper, SQL: match_recognize).
@@ -497,11 +505,14 @@ class ArrivalStream(_Delivering):
             pattern: The pattern, of rows that `gpu_ops.row` makes.
             measures: What is told of a match, by the names of the columns: expressions of the values of its rows.
             skip: Where later matches may begin: behind the last row, behind the first row, or anywhere. Of matches
-                that end together, ``"past last row"`` gives the one that began first.
+                that end together, ``"past last row"`` gives the one that began first. ``"while open"``: all are
+                matches, and none begins at a row with which another one goes on.
             every: Whether all matches are given, and not the best one of each first row.
             interval: A match is given when its first row is that old; rows that come later are no part of it. Without
                 it, a match is given as it ends.
             or_terminated: Whether it is given before, as soon as a row does not go on with it.
+            within: How long a match may last: no row is part of it that comes so long after its first row, or later.
+            registers: Numbers that each match carries from row to row, and what they begin with (`gpu_ops.register`).
             most: How many ways to a match may be open for one key.
 
         Returns:
@@ -530,11 +541,30 @@ class ArrivalStream(_Delivering):
             ...     ["start", "end"]
             ... ).to_pylist()
             [{'turn': 12, 'row': 'new', 'item': 'x', 'high': 7, 'low': 4, 'falls': 2, 'back': 8}]
+
+            As many rows ``b`` as there were rows ``a``, counted by a register:
+
+            >>> letters = pa.table({"at": range(5), "letter": list("aabba")})
+            >>> more = g.register("more")
+            >>> a = g.row("a", g.col("letter") == "a", sets={"more": more + 1})
+            >>> b = g.row("b", (g.col("letter") == "b") & (more > 1), sets={"more": more - 1})
+            >>> last = g.row("last", (g.col("letter") == "b") & (more == 1))
+            >>> equal = g.arrivals(g.events(letters, start="at", unit="s")).match(
+            ...     a.repeat() + b.repeat(0) + last,
+            ...     {"rows": (a + b + last).agg(g.count("letter"))},
+            ...     registers={"more": 0},
+            ...     skip="while open",
+            ... )
+            >>> equal.events("rows").collect()["rows"].to_pylist()
+            [4]
         """
         if self._context is not None:
             raise PlanError("gpu_ops matches no rows within instances yet.", remedy="Match first, or use EPL.")
+        came = self._rows
+        if within is not None:
+            came = selected(UntilTick(came, self._ticks, CLOCK, _span(within, "within")), came.schema.names)
         rows = matches(
-            self._rows,
+            came,
             self._ticks,
             self._key,
             pattern,
@@ -543,9 +573,50 @@ class ArrivalStream(_Delivering):
             every=every,
             interval=interval,
             or_terminated=or_terminated,
+            registers=registers or {},
+            windowed=within is not None,
             most=most,
         )
-        return ArrivalStream(rows, self._ticks, start=self._start)
+        # Where the clock jumps over an interval, a match is told any time after it began.
+        reach = None if within is None or interval is not None else positive_ticks(within, name="within")
+        return ArrivalStream(rows, self._ticks, start=self._start, reach=reach)
+
+    def events(self, *columns: str) -> Stream:
+        """These arrivals as events in time: a match of `match` or `gpu_ops.pattern` lives from its first to its last member.
+
+        An arrival is a point. A match lives until the tick of its last member, one of a pattern until that at which it
+        was complete, which is when the clock shows that something has not come. Live, a match that began before what
+        was told already cannot be later in the order of starts: verbs behind it wait for all that may still begin so
+        early, for ``within=`` of `match`, or without it until the end.
+
+        Args:
+            columns: Their columns; all by default.
+
+        Raises:
+            ColumnError: There is no such column.
+
+        Examples:
+            >>> import gpu_ops as g
+            >>> import pyarrow as pa
+            >>> tries = g.events(pa.table({"at": [1, 4, 9], "good": [False, False, True]}), start="at", unit="s")
+            >>> wrong, right = g.row("wrong", ~g.col("good")), g.row("right", g.col("good"))
+            >>> guessed = g.arrivals(tries).match(wrong.repeat(2) + right, {"wrong": wrong.count()}, within="1min")
+            >>> guessed.events().clip_duration("1h").select("wrong", last=g.col("end").dt.second()).collect()["last"]
+            <pyarrow.lib.ChunkedArray object at ...>
+            [
+              [
+                9
+              ]
+            ]
+        """  # noqa: E501
+        check_known(self.schema, columns)
+        order = [nw.lit(NEW, nw.Int8).alias(ROW), nw.col(PLACE).alias(ORDER)]
+        came: Node = AtClock(extended(self._rows, order), self._ticks)
+        if SINCE in self._rows.schema.names:
+            last = UNTIL if UNTIL in self._rows.schema.names else CLOCK
+            until = nw.col(last) + nw.lit(timedelta(microseconds=TICK))
+            came = Lifetime(came, SinceEarlier(nw.col(SINCE), None, until, self._reach))
+        return Stream(lean(selected(came, columns or self.schema.names)))
 
     # Windows
 

@@ -175,7 +175,7 @@ def pattern(step: PatternStep, *, discard: bool = False, suppress: bool = False)
     if planner.first is None:
         raise PlanError("A pattern has a step of a stream.", remedy='Write g.every("a", orders).')
     ticks, since = planner.first._ticks, planner.first._start  # noqa: SLF001
-    node = planner.streams.pattern(whole_tree, ticks, discards=discard, suppresses=suppress, flat="alone")
+    node = planner.streams.pattern(whole_tree, ticks, discards=discard, suppresses=suppress, flat="alone", spans=True)
     return ArrivalStream(node, ticks, start=since)
 
 

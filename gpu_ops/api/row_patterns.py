@@ -13,16 +13,16 @@ import pyarrow as pa
 from gpu_ops.core.arguments import flag, whole, word
 from gpu_ops.core.own_errors import of_methods, own_errors
 from gpu_ops.core.time import Duration, positive_ticks
-from gpu_ops.core.turns import CLOCK, PLACE
+from gpu_ops.core.turns import CLOCK, PLACE, SINCE, UNTIL
 from gpu_ops.errors import ColumnError, PlanError, shown, unknown_column
 from gpu_ops.plan.aggregates import Aggregate, count
 from gpu_ops.plan.aggregates import sum as sum_of
 from gpu_ops.plan.clock_windows import ClockSpan
-from gpu_ops.plan.expressions import Expression, as_expression, names_read
+from gpu_ops.plan.expressions import Expression, as_expression, columns_named, names_read
 from gpu_ops.plan.nodes import Node, Project, extended
 from gpu_ops.plan.questions import aggregated_rows
 from gpu_ops.plan.row_conditions import RowConditions
-from gpu_ops.plan.row_matches import ChosenRow, OverRows, RowMatches, VariableRule
+from gpu_ops.plan.row_matches import ChosenRow, OverRows, Register, RowMatches, VariableRule
 from gpu_ops.plan.row_patterns import (
     EitherRows,
     OneRow,
@@ -35,11 +35,14 @@ from gpu_ops.plan.row_patterns import (
 )
 
 _NAME = re.compile(r"[^\W\d]\w*")
+_REGISTER = "register."
 _SPECIAL = re.compile(
     r"(?:(?P<function>sum|count)\()?(?P<of>[^\W\d]\w*)(?:\[(?P<index>\d+)\])?(?:\.(?P<column>.+?))?(?(function)\))",
     re.DOTALL,
 )
 """What the values of a pattern's rows are called as columns."""
+
+_MOST = (1 << 63) - 1
 
 
 @of_methods
@@ -88,6 +91,13 @@ class RowTerm:
         """The same once, or not at all."""
         return self.repeat(0, 1, greedy=greedy)
 
+    def agg(self, aggregate: Aggregate) -> RowAggregate:
+        """Any aggregate over all of its rows, as a measure: ``low.agg(g.mean("price"))``, ``(low + high).agg(…)``.
+
+        Rows that other parts of the pattern have under the same names belong to them.
+        """
+        return RowAggregate(variables_of(self.pattern), aggregate)
+
 
 @of_methods
 @dataclass(frozen=True, eq=False, repr=False)
@@ -97,10 +107,12 @@ class PatternRow(RowTerm):
     Attributes:
         name: Its name.
         where: The condition that it fulfils; None for every row.
+        sets: What it changes registers to, by their names.
     """
 
     name: str = ""
     where: nw.Expr | None = None
+    sets: Mapping[str, nw.Expr] = field(default_factory=dict)
 
     def __getitem__(self, column: str) -> nw.Expr:
         """A value of the last of its rows."""
@@ -119,30 +131,28 @@ class PatternRow(RowTerm):
         """How many rows it has."""
         return nw.col(f"count({self.name})")
 
-    def agg(self, aggregate: Aggregate) -> RowAggregate:
-        """Any aggregate over its rows, as a measure: ``low.agg(g.mean("price"))``."""
-        return RowAggregate(self.name, aggregate)
-
 
 @dataclass(frozen=True)
 class RowAggregate:
-    """An aggregate over the rows of a variable."""
+    """An aggregate over the rows of some variables."""
 
-    row: str
+    rows: tuple[str, ...]
     aggregate: Aggregate
 
 
 @own_errors
-def row(name: str, where: Expression | None = None) -> PatternRow:
+def row(name: str, where: Expression | None = None, *, sets: Mapping[str, Expression] | None = None) -> PatternRow:
     """A row of a pattern, for `ArrivalStream.match` (Esper, SQL: a variable of match_recognize).
 
     Args:
         name: Its name.
         where: The condition that it fulfils. ``g.col("price")`` is the row itself, ``g.previous("price")`` the row
             before it, ``low["price"]`` the last row that ``low`` stands for by then.
+        sets: What it changes registers of the match to, by their names, as ``{"depth": g.register("depth") + 1}``. All
+            are computed of what the registers were before.
 
     Raises:
-        PlanError: The name is none, or the condition is no expression.
+        PlanError: The name is none, or the condition or a change is no expression.
 
     Examples:
         >>> import gpu_ops as g
@@ -151,10 +161,11 @@ def row(name: str, where: Expression | None = None) -> PatternRow:
         >>> high + falls.repeat() + g.row("back", g.col("price") > high["price"])
         <RowTerm high falls+ back>
     """
-    if not _NAME.fullmatch(str(name)) or name in {"sum", "count", "previous"}:
+    if not _NAME.fullmatch(str(name)) or name in {"sum", "count", "previous", "register"}:
         raise PlanError(f"A row of a pattern is called {shown(name)}.", remedy='Give it a name: g.row("low").')
     condition = None if where is None else as_expression(where, where="row")
-    made = PatternRow(OneRow(name), {}, name, condition)
+    changes = {each: as_expression(value, where="sets=") for each, value in (sets or {}).items()}
+    made = PatternRow(OneRow(name), {}, name, condition, changes)
     return replace(made, rows={name: made})
 
 
@@ -168,6 +179,26 @@ def previous(column: str, back: int = 1) -> nw.Expr:
         <PatternRow falls>
     """
     return nw.col(f"previous[{whole(back, name='back')}].{column}")
+
+
+@own_errors
+def register(name: str) -> nw.Expr:
+    """A number that a match carries from row to row: in conditions and changes what it is before the row that comes.
+
+    `ArrivalStream.match` says what it begins with, rows change it (``sets=``), and measures read what it is in the end
+    (Trill: the register of an automaton).
+
+    Examples:
+        >>> import gpu_ops as g
+        >>> depth = g.register("depth")
+        >>> g.row("opens", g.col("kind") == "(", sets={"depth": depth + 1}).repeat() + g.row(
+        ...     "closes", (g.col("kind") == ")") & (depth == 1)
+        ... )
+        <RowTerm opens+ closes>
+    """
+    if not _NAME.fullmatch(str(name)):
+        raise PlanError(f"A register is called {shown(name)}.", remedy='Give it a name: g.register("depth").')
+    return nw.col(_REGISTER + name)
 
 
 @own_errors
@@ -189,7 +220,8 @@ def _together(kind: Any, *terms: RowTerm) -> RowTerm:
         if not isinstance(each, RowTerm):
             raise PlanError(f"A row pattern has no part {shown(each)}.", remedy='Make it of rows: g.row("low").')
         for name, made in each.rows.items():
-            if rows.setdefault(name, made).where is not made.where:
+            known = rows.setdefault(name, made)
+            if known.where is not made.where or known.sets is not made.sets:
                 raise PlanError(f"Two rows of the pattern are called {name!r}.", remedy="Give one another name.")
         # Parts that are written one behind the other are one part.
         parts += (
@@ -209,6 +241,8 @@ def matches(
     every: bool,
     interval: Duration | None,
     or_terminated: bool,
+    registers: Mapping[str, float],
+    windowed: bool,
     most: int,
 ) -> Node:
     """The matches of a pattern, as arrivals with the columns of partitions and the measures.
@@ -221,7 +255,9 @@ def matches(
         raise PlanError(f"match takes a pattern, not {shown(term)}.", remedy='Make one: g.row("a") + g.row("b").')
     pattern, names = term.pattern, variables_of(term.pattern)
     below = RowConditions(rows.schema)
-    rules = tuple(_rule(term.rows[name], below, names) for name in names)
+    carried = tuple(_register(name, begins) for name, begins in registers.items())
+    known = {each.name: below.register(at, each) for at, each in enumerate(carried)}
+    rules = tuple(_rule(term.rows[name], below, names, carried) for name in names)
     if not measures:
         raise PlanError("match has no measures.", remedy='Say what is told of a match: {"low": low["price"]}.')
     chosen: dict[str, ChosenRow] = {}
@@ -232,18 +268,22 @@ def matches(
         if name in partition or name.startswith("@"):
             raise ColumnError("A measure has a name of its own.", column=name, remedy="Give it another name.")
         if isinstance(given, RowAggregate):
-            _known_row(given.row, names)
+            for each in given.rows:
+                _known_row(each, names)
             made, _, parts = aggregated_rows(below_rows, {name: given.aggregate})
             if made is not below_rows or len(parts) != 1:
                 raise PlanError(f"{name} is an aggregate of computed values.", remedy="Compute them as a column first.")
             aggregate = replace(parts[0].aggregate, name=f"@{name}")
-            over[aggregate.name] = OverRows(aggregate, given.row)
+            over[aggregate.name] = OverRows(aggregate, given.rows)
             value = nw.col(aggregate.name)
             shown_columns.append((value.fill_null(0) if str(aggregate.kind) == "count" else value).alias(name))
             continue
         value = as_expression(given, where="match")
         for read in names_read(value):
-            _measure(read, rows.schema, names, chosen, over)
+            if read.startswith(_REGISTER) and read not in known:
+                raise unknown_column(read, [*known], what="match's registers=")
+            if read not in known and not _is_text(read, value, names):
+                _measure(read, rows.schema, names, chosen, over)
         shown_columns.append(value.alias(name))
     word(skip, get_args(Skip), name="skip")
     found = RowMatches(
@@ -252,28 +292,59 @@ def matches(
         pattern,
         rules,
         partition,
-        tuple(chosen.values()),
+        (*chosen.values(), ChosenRow(SINCE, CLOCK, "", 0), ChosenRow(UNTIL, CLOCK, "", -1)),
         tuple(over.values()),
         skip,
         flag(every, name="every"),
         None if interval is None else ClockSpan(ticks=positive_ticks(interval, name="interval")),
         flag(or_terminated, name="or_terminated"),
         whole(most, name="most"),
+        windowed,
         carries=partition,
+        registers=carried,
     )
     counted = extended(found, [nw.col(read).fill_null(0) for read in over if read.startswith("count(")])
-    keys, own = (map(nw.col, names) for names in (partition, (CLOCK, PLACE)))
+    keys, own = (map(nw.col, names) for names in (partition, (CLOCK, PLACE, SINCE, UNTIL)))
     return Project(counted, (*keys, *shown_columns, *own), keep=False)
 
 
-def _rule(made: PatternRow, below: RowConditions, names: tuple[str, ...]) -> VariableRule:
-    """The condition of a row."""
-    if made.where is None:
-        return VariableRule()
+def _register(name: str, begins: float) -> Register:
+    register(name)
+    if isinstance(begins, bool) or not isinstance(begins, int | float):
+        raise PlanError(
+            f"The register {name!r} begins with {shown(begins)}, and it is a number.",
+            remedy="Begin with 0, or with 0.0 for floats. Texts of the rows are a measure: (a + b).agg(…).",
+        )
+    return Register(_REGISTER + name, whole(begins, name=name, least=-_MOST) if isinstance(begins, int) else begins)
+
+
+def _rule(
+    made: PatternRow, below: RowConditions, names: tuple[str, ...], registers: tuple[Register, ...]
+) -> VariableRule:
+    """The condition of a row, and what it changes."""
+    numbers = {each.name: at for at, each in enumerate(registers)}
+    for name in made.sets:
+        if _REGISTER + name not in numbers:
+            raise PlanError(
+                f"The row {made.name!r} sets {name!r}, which is no register.",
+                remedy=f"Say what it begins with: match(…, registers={{{name!r}: 0}}).",
+            )
+    for value in (made.where, *made.sets.values()):
+        if value is not None:
+            _note(value, below, names, {*numbers})
+    rule = VariableRule() if made.where is None else below.rule(made.where)
+    sets = {numbers[_REGISTER + name]: value for name, value in made.sets.items()}
+    return replace(rule, sets=tuple((at, below.change(value, registers[at])) for at, value in sets.items()))
+
+
+def _note(value: nw.Expr, below: RowConditions, names: tuple[str, ...], registers: set[str]) -> None:
+    """Note what an expression reads of other rows of the match."""
     schema = below.schema
-    for read in names_read(made.where):
-        if read in schema.names:
+    for read in names_read(value):
+        if read in schema.names or read in registers or _is_text(read, value, names):
             continue
+        if read.startswith(_REGISTER):
+            raise unknown_column(read, sorted(registers), what="match's registers=")
         parts = _SPECIAL.fullmatch(read)
         if parts is None:
             raise unknown_column(read, schema.names)
@@ -292,7 +363,13 @@ def _rule(made: PatternRow, below: RowConditions, names: tuple[str, ...]) -> Var
             below.total(of, nw.col(column), pa.float64() if pa.types.is_floating(dtype) else pa.int64(), read)
         else:
             below.noted(of, "last" if index is None else "nth", column, dtype, int(index or 0), read)
-    return below.rule(made.where)
+
+
+def _is_text(read: str, value: nw.Expr, names: tuple[str, ...]) -> bool:
+    """Whether what could be a name is a text: as in ``g.col("kind") == "A"``."""
+    parts = _SPECIAL.fullmatch(read)
+    special = parts is not None and parts["column"] is not None and parts["of"] in {"previous", *names}
+    return read not in columns_named(value) and not special
 
 
 def _known_row(name: str, names: tuple[str, ...]) -> None:
@@ -313,11 +390,11 @@ def _measure(
     function, of, index, column = (found[each] for each in ("function", "of", "index", "column"))
     _known_row(of, names)
     if function == "count":
-        over[read] = OverRows(replace(count(), name=read), of)
+        over[read] = OverRows(replace(count(), name=read), (of,))
         return
     if column not in schema.names:
         raise unknown_column(column, schema.names)
     if function == "sum":
-        over[read] = OverRows(replace(sum_of(column), name=read), of)
+        over[read] = OverRows(replace(sum_of(column), name=read), (of,))
     else:
         chosen[read] = ChosenRow(read, column, of, -1 if index is None else int(index))

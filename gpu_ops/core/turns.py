@@ -34,6 +34,9 @@ ROW = "@row"
 NEW, OLD, HELD, MARK, EMPTY = range(5)
 """A row of the insert stream, of the remove stream, of the content asked for; how many rows a turn moved; no row."""
 
+SINCE, UNTIL = "@since", "@until"
+"""The columns of matches with the clock at their first members and at their last ones."""
+
 CHANGED = "@changed"
 """The column that says of marks whether they are no deliveries, but changes of variables."""
 

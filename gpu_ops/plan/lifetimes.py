@@ -166,6 +166,24 @@ class AlterLifetime(Change):
         return "AlterLifetime " + ", ".join(f"{name}={value!r}" for name, value in self.said.items())
 
 
+@dataclass(frozen=True, eq=False)
+class SinceEarlier(AlterLifetime):
+    """A new start at most ``reach`` ticks before the old one.
+
+    Attributes:
+        reach: So many ticks; None if nobody knows.
+    """
+
+    reach: int | None = None
+
+    @property
+    def time_rule(self) -> str:
+        return "no CTI before the end: a new start can be anywhere" if self.reach is None else super().time_rule
+
+    def moved(self, cti: int) -> int | None:
+        return None if self.reach is None else cti - self.reach
+
+
 _TYPES = {"start": nw.Datetime("us", "UTC"), "end": nw.Datetime("us", "UTC"), "duration": nw.Duration("us")}
 
 
@@ -287,7 +305,7 @@ class Lifetime(Unary):
 
     @property
     def time_rule(self) -> str:
-        if self.new_start is None:
+        if self.new_start is None or self.change.moved(MAX_TIME) is not None:
             return self.change.time_rule
         if self.by_start_alone:
             return "CTI T leaves as the new start of an event at T; an earlier new start is then an error"

@@ -10,7 +10,7 @@ from typing import ClassVar, Literal
 import pyarrow as pa
 
 from gpu_ops.core.time import TICK, TIME_TYPE
-from gpu_ops.core.turns import ASK, CLOCK, PLACE
+from gpu_ops.core.turns import ASK, CLOCK, PLACE, SINCE
 from gpu_ops.plan.expressions import bare_column
 from gpu_ops.plan.nodes import Node, selected
 from gpu_ops.plan.pattern_chains import PatternChain, chain_of
@@ -55,6 +55,7 @@ class Pattern(Node):
             none.
         drops: The columns that nobody reads.
         unseen: The streams whose events are none: what starts and ends instances of a context.
+        spans: Whether matches have `SINCE`: what the clock showed at the first event that they name.
     """
 
     streams: tuple[Node, ...]
@@ -67,6 +68,7 @@ class Pattern(Node):
     flat: Literal["", "alone", "beside"] = ""
     drops: frozenset[str] = frozenset()
     unseen: tuple[int, ...] = ()
+    spans: bool = False
 
     @property
     def inputs(self) -> tuple[Node, ...]:
@@ -85,7 +87,13 @@ class Pattern(Node):
                 record = pa.struct([schema.field(name) for name in tag.properties])
                 fields.append(pa.field(tag.name, pa.list_(record) if tag.repeated else record))
         fields = [each.with_nullable(True) for each in fields]
+        fields += [pa.field(SINCE, TIME_TYPE)] if self.has_since else []
         return pa.schema([*fields, (CLOCK, TIME_TYPE), (PLACE, pa.int64())])
+
+    @property
+    def has_since(self) -> bool:
+        """Whether matches have `SINCE`, as somebody reads it."""
+        return self.spans and SINCE not in self.drops
 
     def has_record(self, tag: PatternTag) -> bool:
         """Whether the events of a tag are a column of records, or of lists of such."""

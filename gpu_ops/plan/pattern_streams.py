@@ -113,6 +113,7 @@ class PatternStreams:
         suppresses: bool = False,
         flat: Literal["", "alone", "beside"] = "",
         unseen: tuple[int, ...] = (),
+        spans: bool = False,
     ) -> Pattern:
         """The node."""
         tags = tuple(
@@ -121,7 +122,16 @@ class PatternStreams:
         )
         slots = tuple((slot, *found) for slot, found in self._slots.items())
         return Pattern(
-            tuple(map(_rows, self._streams)), ticks, tree, tags, slots, discards, suppresses, flat, unseen=unseen
+            tuple(map(_rows, self._streams)),
+            ticks,
+            tree,
+            tags,
+            slots,
+            discards,
+            suppresses,
+            flat,
+            unseen=unseen,
+            spans=spans,
         )
 
     def _column(self, stream: int, value: nw.Expr, what: str) -> str:

@@ -10,11 +10,12 @@ import narwhals as nw
 import pyarrow as pa
 
 from gpu_ops.core.turns import PLACE
+from gpu_ops.errors import PlanError
 from gpu_ops.plan.expressions import bare_column
 from gpu_ops.plan.look_back import Earlier, LookBack
 from gpu_ops.plan.nodes import Node, extended
-from gpu_ops.plan.row_matches import NotedRows, NoteKind, VariableRule
-from gpu_ops.plan.row_programs import Op, RowProgram, RowSlots, condition
+from gpu_ops.plan.row_matches import NotedProgram, NotedRows, NoteKind, Register, VariableRule
+from gpu_ops.plan.row_programs import Op, RowProgram, RowSlots, condition, program
 
 
 @dataclass
@@ -78,24 +79,51 @@ class RowConditions:
         """How many rows a variable has."""
         return self.noted(variable, "count", PLACE, pa.int64(), name=name)
 
+    def register(self, number: int, register: Register) -> nw.Expr:
+        """What a register is before the row that comes."""
+        column = PLACE
+        if register.type != pa.int64():
+            column = f"@added {len(self.added)}"  # what is there is never read, but has the type
+            self.added[column] = nw.col(PLACE).cast(nw.Float64)
+        return self.noted("", "register", column, register.type, number, register.name)
+
     def rule(self, holds: nw.Expr) -> VariableRule:
         """The condition of a variable.
 
         Raises:
             PlanError: It combines rows by a function that programs do not have.
         """
+        parts = condition(holds, self._slots)
+        alone = None if parts.alone is None else self.add(parts.alone)
+        joined = _joined(parts.equal, parts.rest, repr(holds))
+        return VariableRule(alone, None if joined is None else self._noted(joined))
+
+    def change(self, value: nw.Expr, register: Register) -> NotedProgram:
+        """What a row changes a register to.
+
+        Raises:
+            PlanError: As `rule`; or it is no number, or a float where the register is a whole number.
+        """
+        value = value.cast(nw.Float64) if register.type == pa.float64() else value
+        made = program(value, self._slots)
+        if made.kind != ("float" if register.type == pa.float64() else "whole"):
+            raise PlanError(
+                f"The register {register.name!r} begins with {register.begins!r}, and {value!r} is not of that type.",
+                remedy="Begin with 0.0 for floats; a register is a number.",
+            )
+        return self._noted(made)
+
+    def _noted(self, made: RowProgram) -> NotedProgram:
+        cells = tuple(self.add(cell.value) for cell in made.cells)
+        return NotedProgram(made, cells, tuple(self._notes.get(cell.slot) for cell in made.cells))
+
+    @property
+    def _slots(self) -> RowSlots:
         own = {each.name: each.type for each in self.schema}
         own |= {each.name: self._types[each.name] for each in self.earlier}
         places = self._places | {name: ("", name) for name in own}
-        totals = frozenset(slot for slot, note in self._notes.items() if note.kind in {"sum", "count"})
-        schema = pa.schema(list((self._types | own).items()))
-        parts = condition(holds, RowSlots(schema, places, "", totals))
-        alone = None if parts.alone is None else self.add(parts.alone)
-        program = _joined(parts.equal, parts.rest, repr(holds))
-        if program is None:
-            return VariableRule(alone)
-        cells = tuple(self.add(cell.value) for cell in program.cells)
-        return VariableRule(alone, program, cells, tuple(self._notes.get(cell.slot) for cell in program.cells))
+        totals = frozenset(slot for slot, note in self._notes.items() if note.kind in {"sum", "count", "register"})
+        return RowSlots(pa.schema(list((self._types | own).items())), places, "", totals)
 
     def add(self, value: nw.Expr) -> str:
         """A column that may read all others."""

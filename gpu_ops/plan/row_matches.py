@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar, Literal
@@ -15,7 +15,7 @@ from gpu_ops.errors import ColumnError, PlanError
 from gpu_ops.plan.aggregates import Aggregate
 from gpu_ops.plan.clock_windows import ClockSpan, check_ticks
 from gpu_ops.plan.expressions import bare_column
-from gpu_ops.plan.nodes import Ends, Node
+from gpu_ops.plan.nodes import Ends, Node, selected
 from gpu_ops.plan.row_patterns import RowMachine, RowPattern, Skip, variables_of
 from gpu_ops.plan.row_programs import RowProgram
 
@@ -30,7 +30,7 @@ class ChosenRow:
     Attributes:
         name: What it is called.
         column: The column of the rows.
-        variable: The variable.
+        variable: The variable; empty for the rows of the match, of which there are the first and the last.
         index: Which of its rows: 0 the first, -1 the last.
     """
 
@@ -45,16 +45,37 @@ class ChosenRow:
 
 @dataclass(frozen=True)
 class OverRows:
-    """An aggregate over the rows of a variable, null where a match has none; its name is that of the column."""
+    """An aggregate over the rows of variables, null where a match has none; its name is that of the column."""
 
     aggregate: Aggregate
-    variable: str
+    variables: tuple[str, ...]
 
     def __str__(self) -> str:
-        return f"{self.aggregate} of {self.variable}"
+        return f"{self.aggregate} of {', '.join(self.variables)}"
 
 
-NoteKind = Literal["last", "nth", "sum", "count"]
+@dataclass(frozen=True)
+class Register:
+    """A number that each way to a match carries from row to row; rows change it (Trill: the register of an automaton).
+
+    Attributes:
+        name: What it is called, as a column of matches too.
+        begins: What it is before the first row.
+    """
+
+    name: str
+    begins: int | float
+
+    @property
+    def type(self) -> pa.DataType:
+        """int64, or float64 if it begins with a float."""
+        return pa.float64() if isinstance(self.begins, float) else pa.int64()
+
+    def __str__(self) -> str:
+        return f"{self.name} from {self.begins}"
+
+
+NoteKind = Literal["last", "nth", "sum", "count", "register"]
 
 
 @dataclass(frozen=True)
@@ -63,8 +84,9 @@ class NotedRows:
 
     Attributes:
         variable: The variable.
-        kind: Its last row, its n-th row, the sum of a column over its rows, or their number.
-        index: Which row the n-th is, from 0 on.
+        kind: Its last row, its n-th row, the sum of a column over its rows, or their number; a register is of no
+            variable.
+        index: Which row the n-th is, from 0 on; the number of the register.
     """
 
     variable: str
@@ -73,20 +95,38 @@ class NotedRows:
 
 
 @dataclass(frozen=True, eq=False)
+class NotedProgram:
+    """What is computed of a row and of those before it in a match.
+
+    Attributes:
+        program: What computes it.
+        cells: The columns of its cells.
+        notes: For each cell what it is of; None for the row that comes.
+    """
+
+    program: RowProgram
+    cells: tuple[str, ...] = ()
+    notes: tuple[NotedRows | None, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
 class VariableRule:
     """The condition of a variable: all of its parts hold.
 
     Attributes:
         alone: The boolean column of what is about the row alone; None for nothing.
-        program: What reads other rows too; None for nothing.
-        cells: The columns of its cells.
-        notes: For each cell what it is of; None for the row that comes.
+        rest: What reads other rows too; None for nothing.
+        sets: What its rows change registers to, by their numbers. All are computed of what registers were before.
     """
 
     alone: str | None = None
-    program: RowProgram | None = None
-    cells: tuple[str, ...] = ()
-    notes: tuple[NotedRows | None, ...] = ()
+    rest: NotedProgram | None = None
+    sets: tuple[tuple[int, NotedProgram], ...] = ()
+
+    @property
+    def programs(self) -> tuple[NotedProgram, ...]:
+        """All of its programs."""
+        return (*(() if self.rest is None else (self.rest,)), *(each for _, each in self.sets))
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,6 +142,8 @@ class RowMatches(Node):
       match begins at its first row, or before it. "to current row": all later ones are matches too.
     - With an interval a match is delivered at the first tick at which its first row is that old, and later rows are no
       part of it; or before, where the next row does not go on with it (``or_terminated``): then nothing is skipped.
+    - "while open": all are matches, and none begins at a row with which another one goes on (Trill: no overlapping
+      instances).
     - A match of which a row has left the window is none.
 
     Attributes:
@@ -121,6 +163,7 @@ class RowMatches(Node):
         content: Whether it gives the matches in the rows that are in the window, where content is asked for, as rows
             that are in it at that place; without interval, as if all rows had come together.
         carries: Columns that matches have of their first rows.
+        registers: Numbers that ways carry, as columns of matches; null where a change gave null.
     """
 
     rows: Node
@@ -138,6 +181,7 @@ class RowMatches(Node):
     windowed: bool = False
     content: bool = False
     carries: tuple[str, ...] = ()
+    registers: tuple[Register, ...] = ()
 
     def __post_init__(self) -> None:
         check_ticks(self.ticks)
@@ -152,7 +196,8 @@ class RowMatches(Node):
         for rule in self.rules:
             if rule.alone is not None and schema.field(rule.alone).type != pa.bool_():
                 raise ColumnError("A condition of a row pattern is a bool.", column=rule.alone, remedy="Compare.")
-        for variable in [*(each.variable for each in self.chosen), *(each.variable for each in self.aggregates)]:
+        read = [name for each in self.aggregates for name in each.variables]
+        for variable in [*(each.variable for each in self.chosen if each.variable), *read]:
             if variable not in names:
                 raise PlanError(f"The pattern has no variable {variable!r}.", remedy=f"It has: {', '.join(names)}.")
         if self.or_terminated and self.interval is None:
@@ -177,6 +222,7 @@ class RowMatches(Node):
         fields = [before.field(each.column).with_name(each.name).with_nullable(True) for each in self.chosen]
         fields += [each.aggregate.field(before).with_nullable(True) for each in self.aggregates]
         fields += [before.field(name) for name in self.carries]
+        fields += [pa.field(each.name, each.type) for each in self.registers]
         return pa.schema([*fields, (CLOCK, TIME_TYPE), (PLACE, pa.int64())])
 
     stateless = False
@@ -198,7 +244,7 @@ class RowMatches(Node):
     def read(self) -> tuple[str, ...]:
         """The columns of rows that are kept with them: those that measures read, and those of cells."""
         found = [*self.carries, *(each.column for each in self.chosen)] + [
-            name for rule in self.rules for name in rule.cells
+            name for rule in self.rules for each in rule.programs for name in each.cells
         ]
         for each in self.aggregates:
             found += [str(bare_column(read)) for read in each.aggregate.reads]
@@ -209,11 +255,21 @@ class RowMatches(Node):
         names = dict.fromkeys((CLOCK, PLACE, *self.partition, *conditions, *self.read))
         return [tuple(names), tuple(self.ticks.schema.names)]
 
+    def lighter(self, wanted: Collection[str]) -> Node:
+        made = replace(
+            self,
+            chosen=tuple(each for each in self.chosen if each.name in wanted),
+            aggregates=tuple(each for each in self.aggregates if each.aggregate.name in wanted),
+            carries=tuple(name for name in self.carries if name in wanted),
+        )
+        return replace(made, rows=selected(made.rows, made.needs(())[0]))
+
     def describe(self) -> str:
         by = f" for each {', '.join(self.partition)}" if self.partition else ""
         wait = "" if self.interval is None else f" after {self.interval}{' or terminated' * self.or_terminated}"
         measures = ", ".join(map(str, (*self.chosen, *self.aggregates)))
+        registers = f" with {', '.join(map(str, self.registers))}" if self.registers else ""
         return (
-            f"RowMatches {self.pattern}{by}{' all' * self.every} skip {self.skip}{wait}"
+            f"RowMatches {self.pattern}{registers}{by}{' all' * self.every} skip {self.skip}{wait}"
             f"{' of content' * self.content}{f' gives {measures}' if measures else ''}"
         )

@@ -16,8 +16,8 @@ MOST_PLACES = 4096
 MOST_VARIABLES = 62
 """How many variables: each is a bit of a row's 64."""
 
-Skip = Literal["past last row", "to next row", "to current row"]
-"""Where the match after a match may begin: behind its last row; behind its first row; anywhere."""
+Skip = Literal["past last row", "to next row", "to current row", "while open"]
+"""Where the match after a match may begin: behind its last row; behind its first row; anywhere; where none goes on."""
 
 
 @dataclass(frozen=True)

@@ -85,6 +85,7 @@ def _events(vector: Vector, name: str, rows: list[Mapping[str, Any]]) -> Stream:
     columns |= {
         field.name: pa.array([load.get(field.name) for load in payloads], field.type) for field in vector.payload(name)
     }
+    columns |= vector.numbers(len(rows))
     entrance: dict[str, Any] = {"null_end": "open", "kind": "arrival", "shape": "edge", "edge": "side"}
     return g.events(pa.table(columns), start="start", end="end", **entrance, name=name)
 

@@ -13,7 +13,9 @@ import gpu_ops as g
 from gpu_ops import Stream
 from tests.conformance.trill_formulas import aggregates, formula, names
 from tests.conformance.trill_pairs import PAIRS, N, condition, split
+from tests.conformance.trill_patterns import Detected, detected
 from tests.conformance.unsupported import UnsupportedError
+from tests.conformance.vectors import NUMBER
 from tests.support.ticks import at_us, us
 
 NEVER = datetime.max.replace(tzinfo=UTC)
@@ -28,7 +30,21 @@ def _session(events: Stream, gap: str, **limits: Any) -> Stream:
     return events.session(us(int(gap)), **limits, running=True).rows().by(*events.key)
 
 
+def _detected(events: Stream, pattern: str, longest: str | None = None, key: str = "", register: str = "") -> Stream:
+    """A pattern's longest duration is that of the events, if all have one."""
+    asked = Detected.of(pattern, register, None if longest is None else int(longest))
+    together = NUMBER not in events.schema.names
+    found = detected(events, asked, simultaneous=together, key=(key,) if key else ())
+    return found.select(*((key,) if key else ()), **{events.schema.names[0] if key else "v": g.col("v")})
+
+
 _STEPS: tuple[tuple[str, Callable[..., Stream]], ...] = (
+    (r"detect\((.*)\)", _detected),
+    (rf"alter_duration\({N}\) > detect\((.*)\)", lambda s, longest, pattern: _detected(s, pattern, longest)),
+    (
+        rf"(?:alter_duration\({N}\) > )?group_apply\(key=(\w+), detect\((.*?)\)(?:; register = (.*))?\)",
+        lambda s, longest, key, pattern, register: _detected(s, pattern, longest, key, register or ""),
+    ),
     (r"identity(?: \(ingress policy only\)|, output with matching .*)?", lambda s: s),
     ("point_at_end", lambda s: s.point_at_end()),
     ("stitch", lambda s: s.stitch()),
@@ -172,6 +188,8 @@ def _term(known: Mapping[str, Stream], text: str) -> Stream | None:
 def _behind(stream: Stream, steps: list[str]) -> Stream:
     while steps:
         step, *steps = steps
+        if step.startswith("alter_duration") and steps and "detect(" in steps[0]:
+            step = f"{step} > {steps.pop(0)}"
         if step == "snapshot" and steps and (best := _TOP.fullmatch(steps[0])):
             steps.pop(0)
             ranked = stream.snapshot().top(int(best[2]), by=best[1])

@@ -20,7 +20,7 @@ from gpu_ops.plan import aggregates as g
 from gpu_ops.plan.clock_windows import ClockSpan, UntilTick
 from gpu_ops.plan.nodes import Node
 from gpu_ops.plan.row_conditions import RowConditions
-from gpu_ops.plan.row_matches import ChosenRow, OverRows, RowMatches, VariableRule
+from gpu_ops.plan.row_matches import ChosenRow, OverRows, Register, RowMatches, VariableRule
 from gpu_ops.plan.row_patterns import (
     EitherRows,
     OneRow,
@@ -34,7 +34,13 @@ from tests.support.examples import by_default
 from tests.support.on_turns import ARRIVALS, Row, Script, Tick, in_any_cut, in_one_step, placed
 from tests.support.row_pattern_reference import Match, Partition, PlacedRow, Rules
 
-SKIPS = ("past last row", "to next row", "to current row")
+SKIPS = ("past last row", "to next row", "to current row", "while open")
+REGISTER = Register("r", 0)
+CHANGES: dict[str, tuple[Any, Any]] = {
+    "A": (nw.col("r") + 1, lambda r, v: None if r is None else r + 1),
+    "B": (nw.col("v"), lambda r, v: v),
+}
+"""What rows of a variable change the register to."""
 
 # Conditions: what the plan evaluates, and what the reference does.
 
@@ -82,6 +88,22 @@ def _total(variable: str) -> Holding:
     return value, holds
 
 
+def _register_of(so_far: Sequence[tuple[str, PlacedRow]]) -> int | None:
+    """What the register is behind some rows."""
+    value: int | None = REGISTER.begins  # type: ignore[assignment]
+    for name, row in so_far:
+        value = CHANGES[name][1](value, row.values.v) if name in CHANGES else value
+    return value
+
+
+def _register_above(number: int) -> Holding:
+    def holds(row: PlacedRow, before: Any, so_far: Sequence[tuple[str, PlacedRow]]) -> bool:
+        value = _register_of(so_far)
+        return value is not None and value > number
+
+    return lambda _: nw.col("r") > number, holds
+
+
 NAMES = ["A", "B", "C"]
 VARIABLES = st.sampled_from(NAMES).map(OneRow)
 ALONE = st.one_of(st.none(), st.lists(st.integers(-2, 3), min_size=1, max_size=5).map(_is), st.just(_falls()))
@@ -90,6 +112,7 @@ HOLDINGS = st.one_of(
     st.builds(_above, st.sampled_from(NAMES), st.sampled_from(["last", "nth"])),
     st.sampled_from(NAMES).map(_total),
 )
+WITH_REGISTER = st.one_of(HOLDINGS, st.integers(-1, 1).map(_register_above))
 TIMES = st.sampled_from([(0, None), (1, None), (0, 1), (2, 2), (1, 3), (2, None), (0, 2)])
 
 
@@ -118,9 +141,15 @@ class Drawn:
     """A pattern with its conditions and policies."""
 
     def __init__(
-        self, pattern: RowPattern, holdings: Sequence[Holding | None], options: dict[str, Any], keys: tuple[str, ...]
+        self,
+        pattern: RowPattern,
+        holdings: Sequence[Holding | None],
+        options: dict[str, Any],
+        keys: tuple[str, ...],
+        *,
+        registers: bool = False,
     ) -> None:
-        self.pattern, self.options, self.keys = pattern, options, keys
+        self.pattern, self.options, self.keys, self.registers = pattern, options, keys, registers
         self.holdings = dict(zip(variables_of(pattern), holdings, strict=False))
         reads = set(self.holdings)
         self.holdings = {
@@ -136,9 +165,16 @@ class Drawn:
         if window is not None:
             rows = UntilTick(rows, ticks, CLOCK, ClockSpan(ticks=window))
         made = RowConditions(ARRIVALS)
+        registers = (REGISTER,) if self.registers else ()
+        for at, each in enumerate(registers):
+            made.register(at, each)
         rules = tuple(
             VariableRule() if holding is None else made.rule(holding[0](made)) for holding in self.holdings.values()
         )
+        if registers:
+            changes = [CHANGES.get(name) for name in self.holdings]
+            sets = [() if each is None else ((0, made.change(each[0], REGISTER)),) for each in changes]
+            rules = tuple(replace(rule, sets=each) for rule, each in zip(rules, sets, strict=True))
         names = variables_of(self.pattern)
         span = self.options.get("interval")
         return RowMatches(
@@ -148,10 +184,11 @@ class Drawn:
             rules,
             self.keys,
             tuple(ChosenRow(f"{name} {at}", PLACE if at else "v", name, at) for name in names for at in (0, -1, 1)),
-            tuple(OverRows(_named(g.count(PLACE), f"{name} n"), name) for name in names)
-            + tuple(OverRows(_named(g.sum("v"), f"{name} s"), name) for name in names),
+            tuple(OverRows(_named(g.count(PLACE), f"{name} n"), (name,)) for name in names)
+            + tuple(OverRows(_named(g.sum("v"), f"{name} s"), (name,)) for name in names),
             **{**self.options, "interval": None if span is None else ClockSpan(ticks=span)},
             windowed=window is not None,
+            registers=registers,
         )
 
     def expected(self, script: Script, window: int | None = None) -> list[Match]:
@@ -183,8 +220,10 @@ def _named(aggregate: Any, name: str) -> Any:
 def _known(holding: Holding, names: set[str]) -> bool:
     """Whether a condition reads variables of the pattern alone."""
     made = RowConditions(ARRIVALS)
+    made.register(0, REGISTER)
     rule = made.rule(holding[0](made))
-    return all(each is None or each.variable in names for each in rule.notes)
+    read = [each for each in (() if rule.rest is None else rule.rest.notes) if each is not None]
+    return all(each.variable in names or each.kind == "register" for each in read)
 
 
 @st.composite
@@ -195,12 +234,16 @@ def drawn(draw: st.DrawFn) -> Drawn:
     if draw(st.booleans()):
         options |= {"interval": draw(st.sampled_from([1, 2, 5])), "or_terminated": draw(st.booleans())}
     keys = draw(st.sampled_from([(), ("k",)]))
-    return Drawn(pattern, draw(st.tuples(HOLDINGS, HOLDINGS, HOLDINGS)), options, keys)
+    registers = draw(st.booleans())
+    holdings = WITH_REGISTER if registers else HOLDINGS
+    return Drawn(pattern, draw(st.tuples(holdings, holdings, holdings)), options, keys, registers=registers)
 
 
-def _measured(match: Match, names: Sequence[str]) -> tuple[Any, ...]:
+def _measured(match: Match, names: Sequence[str], *, registers: bool = False) -> tuple[Any, ...]:
     """A match as the row that is made of it."""
     made: list[Any] = [match.place]
+    if registers:
+        made.append(_register_of(list(zip(match.labels, match.rows, strict=True))))
     for name in names:
         rows = [row for row, label in zip(match.rows, match.labels, strict=True) if label == name]
         values = [row.values.v for row in rows if row.values.v is not None]
@@ -215,7 +258,8 @@ def _measured(match: Match, names: Sequence[str]) -> tuple[Any, ...]:
 
 
 def _shown(found: Sequence[dict[str, Any]], names: Sequence[str]) -> list[tuple[Any, ...]]:
-    columns = [f"{name} {what}" for name in names for what in ("0", "-1", "1", "n", "s")]
+    own = ["r"] if found and "r" in found[0] else []
+    columns = [*own, *(f"{name} {what}" for name in names for what in ("0", "-1", "1", "n", "s"))]
     return [(row["start"], *(row[column] for column in columns)) for row in found]
 
 
@@ -227,7 +271,7 @@ def test_matches_are_those_that_a_literal_search_finds(
 ) -> None:
     names = variables_of(query.pattern)
     note(f"{query!r}")
-    expected = Counter(_measured(match, names) for match in query.expected(script, window))
+    expected = Counter(_measured(match, names, registers=query.registers) for match in query.expected(script, window))
 
     def plan(rows: Node, ticks: Node) -> Node:
         return query.plan(rows, ticks, window=window)

@@ -124,6 +124,7 @@ class Partition:
         self._words = Words(rules.pattern, len(rows) + 1)
         self._prefixes = {word[:size] for word in self._words.all for size in range(len(word) + 1)}
         self._bound = -1
+        self._shut = self._open_rows() if rules.skip == "while open" else frozenset[int]()
         self._given = set[tuple[int, Path]]()
 
     def matches(self) -> Iterator[Match]:
@@ -159,8 +160,18 @@ class Partition:
             else:
                 yield path
 
-    def _begins(self, end: int) -> range:
-        return range(self._bound + 1, end + 1)
+    def _open_rows(self) -> frozenset[int]:
+        """The rows with which a way goes on that began before, and may go on."""
+        shut: set[int] = set()
+        for row, each in enumerate(self._rows):
+            for begin in range(row):
+                ways = self._ways(begin, row, each.place) if begin not in shut and self._in_time(begin, row) else ()
+                if any(len(path) > len(way) and path[: len(way)] == way for way in ways for path in self._prefixes):
+                    shut.add(row)
+        return frozenset(shut)
+
+    def _begins(self, end: int) -> list[int]:
+        return [row for row in range(self._bound + 1, end + 1) if row not in self._shut]
 
     def _ending(self, now: int, here: Sequence[int]) -> list[tuple[int, Path]]:
         """Matches that end at some rows."""
@@ -237,5 +248,5 @@ class Partition:
                 rows = tuple(self._rows[begin : begin + len(path)])
                 upto = max(upto, begin + len(path) - 1 if self._rules.skip == "past last row" else begin)
                 yield Match(now, rows, tuple(self._words.variables[place] for place in path))
-        if skips and self._rules.skip != "to current row":
+        if skips and self._rules.skip not in {"to current row", "while open"}:
             self._bound = max(self._bound, upto)

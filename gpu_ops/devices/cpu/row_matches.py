@@ -20,21 +20,26 @@ from gpu_ops.devices.cpu.row_streams import PlaceMachine
 _AT, _BEGIN, _STEP, _LEAVE, _END, _OVER, _COUNTS = 0, 1, 2, 3, 4, 5, 6
 _UNKNOWN = 1 << 62
 _FEW_STEPS = 1 << 12
+_WHILE_OPEN = 3
+_NOTHING = (-1, -1, 0, 0, 0)
+"""What a note of each kind is where there is no row."""
 _TABLE = numba.types.Array(numba.types.int64, 2, "C")
 _LIST = numba.types.Array(numba.types.int64, 1, "C")
 _BYTES = numba.types.Array(numba.types.int8, 1, "C")
 _FLAGS = numba.types.Array(numba.types.boolean, 1, "C")
 _DONE, _FULL_WAYS, _FULL_ENDS, _FULL_STEPS, _FULL_FOUND, _FULL_LABELS, _OVERFLOWS = range(7)
 
-LAST, NTH, SUM, SUM_FLOAT, COUNT = range(5)
-"""What a note of a way is: its last row of a variable, its n-th one, the sum of a cell over them, or their number."""
+LAST, NTH, SUM, SUM_FLOAT, COUNT, REGISTER = range(6)
+"""What a note is: the last row of a variable, its n-th one, a cell's sum over them, their number, a register."""
 
 
 class Programs(NamedTuple):
     """Conditions that read several rows (`gpu_ops.plan.row_programs`), and the notes of ways that they read.
 
     Attributes:
-        of: For each variable the number of its program; -1 for none.
+        of: For each variable the number of its condition; -1 for none.
+        sets: For each variable and each register the number of the program that changes it; -1 for none.
+        initial: What each register is before the first row. Registers are the first notes.
         code: The programs' instructions.
         bounds: Where each begins.
         constants: Their constants.
@@ -43,12 +48,14 @@ class Programs(NamedTuple):
         there: Which of them are not null.
         notes: For each cell the note that names its row, or is its value; -1 for the row that comes.
         variable: For each note its variable.
-        kind: `LAST`, `NTH`, `SUM`, `SUM_FLOAT` or `COUNT`.
+        kind: `LAST`, `NTH`, `SUM`, `SUM_FLOAT`, `COUNT` or `REGISTER`.
         which: Which row, or the cell.
         depth: How many values a program has on its stack at most.
     """
 
     of: Ints
+    sets: Ints
+    initial: Ints
     code: Ints
     bounds: Ints
     constants: Ints
@@ -73,6 +80,7 @@ class FoundMatches(NamedTuple):
         labels: int8: the variable of each row of each match.
         rows: int64: these rows.
         opened: int64: for each partition the first row of its oldest open way; where it ends if it has none.
+        registers: int64[matches, 2 registers]: the bits of each register, and whether it is not null.
         failed: The row at which there were too many ways, or at which a number did not fit; -1 for none.
         overflow: The program whose number did not fit; -1 for none.
     """
@@ -84,6 +92,7 @@ class FoundMatches(NamedTuple):
     labels: Array
     rows: Ints
     opened: Ints
+    registers: Any
     failed: int = -1
     overflow: int = -1
 
@@ -118,8 +127,8 @@ def row_matches(
     if programs is None:
         none = np.zeros(0, np.int64)
         programs = Programs(
-            np.full(64, -1), none, np.zeros(1, np.int64), none, np.zeros(1, np.int64), none, np.zeros(0, np.bool_),
-            none, none, none, none, 0,
+            np.full(64, -1), none, none, none, np.zeros(1, np.int64), none, np.zeros(1, np.int64), none,
+            np.zeros(0, np.bool_), none, none, none, none, 0,
         )  # fmt: skip
     # Where sums of rows are put for their programs.
     values, there = programs.values.copy(), programs.there.copy()
@@ -136,13 +145,15 @@ def row_matches(
     while True:
         ways = np.empty((2 * room[_FULL_WAYS], width), np.int64)
         steps = np.empty((room[_FULL_STEPS], 3), np.int64)
-        found, labels = np.empty((room[_FULL_FOUND], 3), np.int64), np.empty(room[_FULL_LABELS], np.int8)
+        found = np.empty((room[_FULL_FOUND], 3 + 2 * programs.initial.size), np.int64)
+        labels = np.empty(room[_FULL_LABELS], np.int8)
         opened = begins[1:].copy()
         ends, ready = (np.empty((room[_FULL_ENDS], width), np.int64) for _ in range(2))
         status = _matches(
             begins, place, mask, leave, due, *machine, ways, ends, ready, steps, found, labels, opened, work,
             skip, int(every), held, keep,
-            programs.of, programs.code, programs.bounds, programs.constants, programs.begins, values, there,
+            programs.of, programs.sets, programs.initial, programs.code, programs.bounds, programs.constants,
+            programs.begins, values, there,
             programs.notes, programs.variable, programs.kind, programs.which, stack, known, at,
         )  # fmt: skip
         if status == _DONE:
@@ -157,6 +168,7 @@ def row_matches(
                 labels[:0],
                 none,
                 opened,
+                found[:0, 3:],
                 int(work[0]),
                 int(work[2]) if status == _OVERFLOWS else -1,
             )
@@ -167,12 +179,12 @@ def row_matches(
     size = end - begin + 1
     upto = np.cumsum(size)
     member = np.arange(labelled) + np.repeat(end + 1 - upto, size)
-    return FoundMatches(begin, end, place, upto, labels[:labelled], member, opened)
+    return FoundMatches(begin, end, place, upto, labels[:labelled], member, opened, found[:founds, 3:])
 
 
 @kernel(
     *[INTS] * 12, *[_TABLE] * 5, _BYTES, *[_LIST] * 2, *[INT] * 4,
-    *[INTS] * 5, _LIST, _FLAGS, *[INTS] * 4, _LIST, _FLAGS, _LIST,
+    *[INTS] * 7, _LIST, _FLAGS, *[INTS] * 4, _LIST, _FLAGS, _LIST,
 )  # fmt: skip
 def _matches(  # noqa: C901, PLR0912, PLR0915  (one loop over the rows)
     begins: Ints,
@@ -200,6 +212,8 @@ def _matches(  # noqa: C901, PLR0912, PLR0915  (one loop over the rows)
     held: int,
     keep: int,
     of: Ints,
+    sets: Ints,
+    initial: Ints,
     code: Ints,
     code_bounds: Ints,
     constants: Ints,
@@ -239,6 +253,8 @@ def _matches(  # noqa: C901, PLR0912, PLR0915  (one loop over the rows)
                 other, freshened = room - base, 0
                 for way in range(open_ways + 1):
                     starts, line = way == open_ways, base + way
+                    if starts and skip == _WHILE_OPEN and freshened:
+                        continue
                     if not starts and held and due[ways[line, _BEGIN]] <= now:
                         continue
                     low = 0 if starts else bounds[ways[line, _AT]]
@@ -247,21 +263,10 @@ def _matches(  # noqa: C901, PLR0912, PLR0915  (one loop over the rows)
                         to = first[option] if starts else following[option]
                         holds = (mask[row] >> variable[to]) & 1
                         if holds and of[variable[to]] >= 0:
-                            for cell in range(notes.size):
-                                note = notes[cell]
-                                column = noted + 2 * note
-                                if note < 0:
-                                    at_rows[cell] = row
-                                elif note_kind[note] <= NTH:
-                                    at_rows[cell] = -1 if starts else ways[line, column]
-                                else:
-                                    # The value of no row stands behind those of the rows.
-                                    index = cell_begins[cell + 1] - 1
-                                    at_rows[cell] = -1
-                                    values[index] = 0 if starts else ways[line, column]
-                                    there[index] = note_kind[note] == COUNT or (
-                                        not starts and ways[line, column + 1] > 0
-                                    )
+                            _read(
+                                ways, -1 if starts else line, noted, row, initial, notes, note_kind, cell_begins,
+                                values, there, at_rows,
+                            )  # fmt: skip
                             how = evaluate(
                                 of[variable[to]], code, code_bounds, constants, cell_begins, values, there, at_rows,
                                 stack, floats, known,
@@ -288,8 +293,11 @@ def _matches(  # noqa: C901, PLR0912, PLR0915  (one loop over the rows)
                             for at in range(_COUNTS, noted):
                                 ways[made, at] = 0
                             for note in range(note_kind.size):
-                                ways[made, noted + 2 * note] = -1 if note_kind[note] <= NTH else 0
-                                ways[made, noted + 2 * note + 1] = 0
+                                is_register = note < initial.size
+                                ways[made, noted + 2 * note] = (
+                                    initial[note] if is_register else _NOTHING[note_kind[note]]
+                                )
+                                ways[made, noted + 2 * note + 1] = is_register
                         else:
                             before = ways[line, _STEP]
                             ways[made, _BEGIN], ways[made, _LEAVE] = (
@@ -316,6 +324,25 @@ def _matches(  # noqa: C901, PLR0912, PLR0915  (one loop over the rows)
                                 )
                                 if how == OVERFLOW:
                                     return _OVERFLOWS
+                        if initial.size:
+                            _read(
+                                ways, -1 if starts else line, noted, row, initial, notes, note_kind, cell_begins,
+                                values, there, at_rows,
+                            )  # fmt: skip
+                        for register in range(initial.size):
+                            program = sets[variable[to] * initial.size + register]
+                            if program < 0:
+                                continue
+                            how = evaluate(
+                                program, code, code_bounds, constants, cell_begins, values, there, at_rows, stack,
+                                floats, known,
+                            )  # fmt: skip
+                            if how == OVERFLOW:
+                                work[2] = program
+                                return _OVERFLOWS
+                            # Null is 0 throughout, so that ways can be compared.
+                            ways[made, noted + 2 * register] = stack[0] if how == VALUE else 0
+                            ways[made, noted + 2 * register + 1] = how == VALUE
                         goes_on = bounds[to] < bounds[to + 1]
                         where = _place_for(ways, other, made, keep, noted) if goes_on else made
                         if where < 0:
@@ -362,6 +389,8 @@ def _matches(  # noqa: C901, PLR0912, PLR0915  (one loop over the rows)
                 if labelled + end - begin + 1 > labels.size:
                     return _FULL_LABELS
                 found[founds, 0], found[founds, 1], found[founds, 2] = begin, end, now
+                for column in range(2 * initial.size):
+                    found[founds, 3 + column] = ready[best, noted + column]
                 founds += 1
                 labelled += end - begin + 1
                 node = ready[best, _STEP]
@@ -443,6 +472,38 @@ def _place_for(ways: Any, low: int, made: int, keep: int, noted: int) -> int:
                         break
                 break
     return found
+
+
+@inlined
+def _read(
+    ways: Any,
+    line: int,
+    noted: int,
+    row: int,
+    initial: Ints,
+    notes: Ints,
+    kinds: Ints,
+    begins: Ints,
+    values: Ints,
+    there: Bools,
+    at_rows: Ints,
+) -> None:
+    """Say where the cells of programs are, of a row and the notes of a way; -1 for a way that begins."""
+    for cell in range(notes.size):
+        note = notes[cell]
+        column = noted + 2 * note
+        if note < 0:
+            at_rows[cell] = row
+        elif kinds[note] <= NTH:
+            at_rows[cell] = -1 if line < 0 else ways[line, column]
+        else:
+            # The value of no row stands behind those of the rows.
+            index = begins[cell + 1] - 1
+            at_rows[cell] = -1
+            first = initial[note] if note < initial.size else 0
+            values[index] = first if line < 0 else ways[line, column]
+            counted = kinds[note] == COUNT or (line < 0 and note < initial.size)
+            there[index] = counted or (line >= 0 and ways[line, column + 1] > 0)
 
 
 @inlined

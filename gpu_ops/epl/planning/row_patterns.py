@@ -354,7 +354,7 @@ class _MeasureScope:
         made = []
         for variable, planned in self._planned.items():
             self._clause.below.behind.update(planned.columns)
-            made += [OverRows(each.aggregate, variable) for each in planned.made]
+            made += [OverRows(each.aggregate, (variable,)) for each in planned.made]
         return made
 
     def _stream(self, variable: str) -> BoundStream:

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from gpu_ops.core.state_tables import MANY, Field, StateTable, Tables
 from gpu_ops.core.time import TICK, TIME_TYPE
-from gpu_ops.core.turns import CLOCK, PLACE
+from gpu_ops.core.turns import CLOCK, PLACE, SINCE
 from gpu_ops.devices import Device
 from gpu_ops.devices.columns import Frame
 from gpu_ops.devices.cpu.pattern_chains import merged_turns
@@ -150,7 +150,8 @@ class PatternOperator(OnTicks, nodes=(Pattern,)):
         number = self._matches + np.arange(len(at))
         self._matches += len(at)
         columns, node, parts, nested = self._device.columns, self._node, [], dict[str, pa.Array]()
-        for tag, rows in zip(node.tags, self._machine.members(matches), strict=True):
+        members = [*self._machine.members(matches)]
+        for tag, rows in zip(node.tags, members, strict=True):
             if not tag.repeated:
                 parts += self._properties(tag.stream, node.columns_of(tag), rows)
             if node.has_record(tag):
@@ -159,8 +160,25 @@ class PatternOperator(OnTicks, nodes=(Pattern,)):
         if nested:
             parts.append(columns.from_arrow(pa.table(nested, schema=pa.schema([node.schema.field(n) for n in nested]))))
         clock, place = columns.array(clocks[turns[at, 2]]), columns.array(places.of(turns[at]))
+        if node.has_since:
+            since = columns.array(self._since(members, clocks[turns[at, 2]]))
+            parts.append(columns.build({SINCE: (since, None, TIME_TYPE)}))
         parts.append(columns.build({CLOCK: (clock, None, TIME_TYPE), PLACE: (columns.array(number), None, pa.int64())}))
         return [Events(place, TICK, columns.select(columns.beside(*parts), node.schema.names))]
+
+    def _since(self, members: Sequence[Any], clock: Any) -> Any:
+        """int64: what the clock showed at the first event of each match; at the match if it names none."""
+        columns, since = self._device.columns, clock.copy()
+        for tag, rows in zip(self._node.tags, members, strict=True):
+            own = columns.host(columns.values(self._rows[tag.stream], CLOCK)[0])
+            if tag.repeated:
+                offsets, elements, _ = rows
+                match = np.repeat(np.arange(len(clock)), np.diff(offsets))
+                np.minimum.at(since, match, own[elements])
+            else:
+                match = np.flatnonzero(rows >= 0)
+                since[match] = np.minimum(since[match], own[rows[match]])
+        return since
 
     def _properties(self, stream: int, named: Sequence[tuple[str, str]], rows: Any) -> list[Frame]:
         """Properties of the events of some rows, as columns of other names; null for -1."""

@@ -206,7 +206,7 @@ class RowMatchesOperator(IncrementalOperator, nodes=(RowMatches,)):
         code, groups = self._partitions(rows)
         found = self._matching.streamed(code, rows.columns[_MASK].arrays[0], groups)
         at = kernels.take(rows.low, array(found.end))
-        return _Matched(at, found.upto, found.labels, array(found.rows)), kernels.keep(array(found.opened))
+        return _Matched(at, found.upto, found.labels, array(found.rows), None), kernels.keep(array(found.opened))
 
     def _found(self, rows: AxisRows) -> tuple[_Matched, Any]:
         """(the matches in some partitions, int64 indices of the rows of open ones)."""
@@ -227,7 +227,7 @@ class RowMatchesOperator(IncrementalOperator, nodes=(RowMatches,)):
         opened = self._device.columns.array(found.opened)
         source, number = kernels.expand(begins[1:] - opened)
         array = self._device.columns.array
-        made = _Matched(array(found.at), found.upto, found.labels, take(order, array(found.rows)))
+        made = _Matched(array(found.at), found.upto, found.labels, take(order, array(found.rows)), found.registers)
         return made, take(order, take(opened, source) + number)
 
     def _given(self, rows: AxisRows, found: _Matched) -> list[Events]:
@@ -239,7 +239,7 @@ class RowMatchesOperator(IncrementalOperator, nodes=(RowMatches,)):
         if not bool(new.all()):
             found = found.some(new, self._device)
         at, number = found.at, np.arange(self._number, self._number + len(found.at), like=found.at)
-        frame = self._matching.measures(rows.frame, found.upto, found.labels, found.rows)
+        frame = self._matching.measures(rows.frame, found.upto, found.labels, found.rows, found.registers)
         if not bool((at[1:] > at[:-1]).all()):
             first = kernels.take(found.rows, columns.array(np.concatenate([np.zeros(1, np.int64), found.upto[:-1]])))
             name = kernels.take(rows.columns[_ID].arrays[0] if self._node.windowed else rows.low, first)
@@ -307,12 +307,14 @@ class _Matched:
         upto: int64, on the host: where its labels end.
         labels: int8, on the host: the variable of each row of each match.
         rows: int64: these rows.
+        registers: As in `gpu_ops.devices.cpu.row_matches.FoundMatches`; None for none.
     """
 
     at: Any
     upto: Any
     labels: Any
     rows: Any
+    registers: Any | None
 
     def some(self, chosen: Any, device: Device) -> _Matched:
         """Some of them."""
@@ -320,7 +322,8 @@ class _Matched:
         sizes = np.diff(self.upto, prepend=0)
         members = np.repeat(which, sizes)
         rows = self.rows[device.columns.array(members)]
-        return _Matched(self.at[chosen], np.cumsum(sizes[which]), self.labels[members], rows)
+        registers = None if self.registers is None else self.registers[which]
+        return _Matched(self.at[chosen], np.cumsum(sizes[which]), self.labels[members], rows, registers)
 
 
 class ContentMatches(Operator):
@@ -398,7 +401,8 @@ class ContentMatches(Operator):
         number[order] = np.arange(len(order), like=order) + self._number
         self._number += len(order)
         own = columns.build({CLOCK: (np.full_like(at, clock), None, TIME_TYPE), PLACE: (number, None, pa.int64())})
-        found = self._matching.measures(frame, matched.upto, matched.labels, columns.array(matched.rows))
+        members = columns.array(matched.rows)
+        found = self._matching.measures(frame, matched.upto, matched.labels, members, matched.registers)
         made = own if found is None else columns.beside(found, own)
         # They are there for this ask alone: a moment later they are gone.
         return [Events(at, 2 * TICK, columns.select(made, node.schema.names))]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -26,15 +27,21 @@ from gpu_ops.operators.row_cells import cell_values
 from gpu_ops.plan.aggregates import Aggregate
 from gpu_ops.plan.expressions import bare_column
 from gpu_ops.plan.row_automata import RowAutomaton
-from gpu_ops.plan.row_matches import RowMatches
+from gpu_ops.plan.row_matches import ChosenRow, NotedRows, Register, RowMatches
 from gpu_ops.plan.row_patterns import RowMachine, variables_of
 from gpu_ops.plan.row_programs import tables
 
 UNKNOWN = 1 << 62
 """The place of what has not happened yet."""
 
-_KINDS = {"last": machines.LAST, "nth": machines.NTH, "sum": machines.SUM, "count": machines.COUNT}
-_SKIPS = {"past last row": 0, "to next row": 1, "to current row": 2}
+_KINDS = {
+    "last": machines.LAST,
+    "nth": machines.NTH,
+    "sum": machines.SUM,
+    "count": machines.COUNT,
+    "register": machines.REGISTER,
+}
+_SKIPS = {"past last row": 0, "to next row": 1, "to current row": 2, "while open": 3}
 
 
 @dataclass(frozen=True)
@@ -69,24 +76,26 @@ class Matching:
     def __init__(self, node: RowMatches, device: Device) -> None:
         self._node, self._device = node, device
         self._variables = {name: at for at, name in enumerate(variables_of(node.pattern))}
+        self._programs = [each for rule in node.rules for each in rule.programs]
+        self._tables = tables([each.program for each in self._programs])
+        registers = [NotedRows("", "register", at) for at in range(len(node.registers))]
+        noted = [note for each in self._programs for note in each.notes if note is not None]
+        self._notes = list(dict.fromkeys([*registers, *noted]))
         machine = node.machine
         self._machine = machine_arrays(machine)
         automaton = RowAutomaton.of(machine) if self.streams else None
         self._automaton = None if automaton is None else automaton_arrays(automaton)
-        self._rules = [rule for rule in node.rules if rule.program is not None]
-        self._tables = tables([rule.program for rule in self._rules if rule.program is not None])
-        self._notes = list(dict.fromkeys(note for rule in self._rules for note in rule.notes if note is not None))
 
     @property
     def has_programs(self) -> bool:
-        """Whether a condition reads several rows."""
-        return bool(self._rules)
+        """Whether a condition reads several rows, or a register."""
+        return bool(self._programs or self._node.registers)
 
     @property
     def streams(self) -> bool:
         """Whether a match ends all other ways, so that rows are matched as they come, whatever their partitions."""
         node = self._node
-        waits = node.interval is not None or node.windowed or any(rule.program is not None for rule in node.rules)
+        waits = node.interval is not None or node.windowed or self.has_programs
         return node.skip == "past last row" and not (node.every or waits)
 
     def mask(self, frame: Any) -> Any:
@@ -138,7 +147,7 @@ class Matching:
             host(rows.leave),
             host(rows.due),
             self._machine,
-            self._programs(rows.frame) if self._rules else None,
+            self._loaded(rows.frame) if self.has_programs else None,
             _SKIPS[node.skip],
             node.every,
             held,
@@ -146,9 +155,9 @@ class Matching:
             node.most,
         )
         if found.overflow >= 0:
-            said = self._rules[found.overflow].program
+            said = self._programs[found.overflow].program.said
             raise IntegerOverflowError(
-                f"A whole number of a condition does not fit its type: {said.said if said is not None else ''}.",
+                f"A whole number of a condition does not fit its type: {said}.",
                 remedy="Cast to a wider type first.",
             )
         if found.failed >= 0:
@@ -158,20 +167,26 @@ class Matching:
             )
         return found
 
-    def _programs(self, frame: Any) -> Programs:
+    def _loaded(self, frame: Any) -> Programs:
         """The programs with the values of their cells."""
-        arrays, notes = self._tables, self._notes
-        names = [name for rule in self._rules for name in rule.cells]
+        arrays, notes, node = self._tables, self._notes, self._node
+        names = [name for each in self._programs for name in each.cells]
         cells = cell_values(arrays.cells, [(frame, name) for name in names], self._device)
-        of = np.full(len(self._variables), -1, np.int64)
-        wanted = [at for at, rule in enumerate(self._node.rules) if rule.program is not None]
-        of[wanted] = np.arange(len(wanted))
-        noted = [note for rule in self._rules for note in rule.notes]
+        numbers = {id(each): at for at, each in enumerate(self._programs)}
+        of = [-1 if rule.rest is None else numbers[id(rule.rest)] for rule in node.rules]
+        sets = np.full((len(node.rules), len(node.registers)), -1, np.int64)
+        for at, rule in enumerate(node.rules):
+            for register, change in rule.sets:
+                sets[at, register] = numbers[id(change)]
+        noted = [note for each in self._programs for note in each.notes]
         is_float = [note.kind == "sum" and arrays.cells[noted.index(note)].kind == "float" for note in notes]
         kinds = [machines.SUM_FLOAT if f else _KINDS[note.kind] for note, f in zip(notes, is_float, strict=True)]
         which = [noted.index(note) if note.kind == "sum" else note.index for note in notes]
+        initial = [np.array([each.begins]).view(np.int64) for each in node.registers]
         return Programs(
-            of,
+            np.array(of, np.int64),
+            sets.reshape(-1),
+            np.concatenate([np.zeros(0, np.int64), *initial]),
             arrays.code,
             arrays.bounds,
             arrays.constants,
@@ -179,7 +194,7 @@ class Matching:
             cells.values,
             cells.there,
             np.array([-1 if note is None else notes.index(note) for note in noted], np.int64),
-            np.array([self._variables[note.variable] for note in notes], np.int64),
+            np.array([self._variables.get(note.variable, -1) for note in notes], np.int64),
             np.array(kinds, np.int64),
             np.array(which, np.int64),
             arrays.depth,
@@ -187,7 +202,7 @@ class Matching:
 
     # Measures
 
-    def measures(self, frame: Any, upto: Any, labels: Any, rows: Any) -> Any | None:
+    def measures(self, frame: Any, upto: Any, labels: Any, rows: Any, registers: Any | None) -> Any | None:
         """A frame with the measures of matches; None if the node has none.
 
         Args:
@@ -195,8 +210,9 @@ class Matching:
             upto: int64: where the labels of each match end; on the host, as are the labels.
             labels: int8: the variable of each row of each match.
             rows: int64: the indices of these rows in the frame.
+            registers: As in `FoundMatches`; None if the node has none.
         """
-        return _MeasuredRows(self._node, frame, upto, labels, rows, self._device).frame
+        return _MeasuredRows(self._node, frame, upto, labels, rows, registers, self._device).frame
 
 
 def machine_arrays(machine: RowMachine) -> PlaceMachine:
@@ -233,6 +249,7 @@ class _MeasuredRows:
     upto: Any
     labels: Any
     members: Any
+    registers: Any | None
     device: Device
 
     def __post_init__(self) -> None:
@@ -247,15 +264,27 @@ class _MeasuredRows:
         columns, node = self.device.columns, self.node
         parts = []
         for each in node.chosen:
-            label, there = self._nth(self._variables.index(each.variable), each.index)
+            label, there = self._chosen(each)
             one = columns.rename(columns.select(self.rows, [each.column]), each.column, each.name)
             one = columns.take(one, self._row(label))
             parts.append(one if there is None else columns.null_where(one, there))
         if node.carries:
-            begin = np.concatenate([np.zeros_like(self.upto, shape=1), self.upto[:-1]])
-            parts.append(columns.take(columns.select(self.rows, list(node.carries)), self._row(begin)))
-        parts += map(self._aggregated, dict.fromkeys(each.variable for each in node.aggregates))
+            parts.append(columns.take(columns.select(self.rows, list(node.carries)), self._row(self._first)))
+        parts += map(self._aggregated, dict.fromkeys(each.variables for each in node.aggregates))
+        if self.registers is not None and node.registers:
+            parts.append(columns.build(dict(map(self._register, range(len(node.registers)), node.registers))))
         return None if not parts else parts[0] if len(parts) == 1 else columns.beside(*parts)
+
+    @cached_property
+    def _first(self) -> Any:
+        """The label of each match's first row."""
+        return np.concatenate([np.zeros_like(self.upto, shape=1), self.upto[:-1]])
+
+    def _chosen(self, each: ChosenRow) -> tuple[Any, Any | None]:
+        """As `_nth`; of all rows of a match the first or the last."""
+        if each.variable:
+            return self._nth(self._variables.index(each.variable), each.index)
+        return self.upto - 1 if each.index else self._first, None
 
     def _row(self, label: Any) -> Any:
         """The row of each of some labels."""
@@ -272,22 +301,31 @@ class _MeasuredRows:
             label = np.where(there, labels[np.where(there, np.cumsum(counts) - counts + index, -1)], 0)
         return label, None if there.all() else self.device.columns.array(there)
 
-    def _labels(self, variable: int) -> Any:
-        """The labels that are a variable, of all matches."""
-        return np.flatnonzero(self.labels == variable)
+    def _labels(self, *variables: int) -> Any:
+        """The labels that are one of some variables, of all matches."""
+        if len(variables) == 1:
+            return np.flatnonzero(self.labels == variables[0])
+        return np.flatnonzero(np.isin(self.labels, variables))
 
-    def _aggregated(self, variable: str) -> Any:
+    def _register(self, number: int, register: Register) -> tuple[str, tuple[Any, Any, pa.DataType]]:
+        """A register of each match, as a column."""
+        array = self.device.columns.array
+        bits, there = (np.ascontiguousarray(self.registers[:, 2 * number + at]) for at in range(2))  # type: ignore[index]
+        values = bits.view(np.float64) if register.type == pa.float64() else bits
+        return register.name, (array(values), None if there.all() else array(there != 0), register.type)
+
+    def _aggregated(self, variables: tuple[str, ...]) -> Any:
         columns, schema = self.device.columns, self.node.rows.schema
-        number = self._variables.index(variable)
-        counts = columns.array(self._counts[number])
-        aggregates = [each.aggregate for each in self.node.aggregates if each.variable == variable]
+        numbers = [self._variables.index(each) for each in variables]
+        counts = columns.array(self._counts[numbers].sum(axis=0))
+        aggregates = [each.aggregate for each in self.node.aggregates if each.variables == variables]
         there = counts > 0
         every = bool(there.all())
         counted = [each for each in aggregates if self._counts_rows(each)]
         made = [columns.build({each.name: (counts, None if every else there, pa.int64())}) for each in counted]
         others = [each for each in aggregates if each not in counted]
         if others:
-            made.append(self._over(number, others, counts, there, schema))
+            made.append(self._over(numbers, others, counts, there, schema))
         whole = made[0] if len(made) == 1 else columns.beside(*made)
         return columns.select(whole, [each.name for each in aggregates])
 
@@ -298,8 +336,10 @@ class _MeasuredRows:
             return False
         return all(columns.validity(self.rows, str(bare_column(read))) is None for read in aggregate.reads)
 
-    def _over(self, variable: int, aggregates: list[Aggregate], counts: Any, there: Any, schema: pa.Schema) -> Any:
-        """Aggregates over the rows of a variable."""
+    def _over(
+        self, variables: list[int], aggregates: list[Aggregate], counts: Any, there: Any, schema: pa.Schema
+    ) -> Any:
+        """Aggregates over the rows of variables."""
         columns, kernels = self.device.columns, self.device.kernels
         names = [each.name for each in aggregates]
         slots = kernels.keep(there)
@@ -308,7 +348,7 @@ class _MeasuredRows:
             return columns.nulls(columns.from_arrow(empty_table(schema)), len(counts))
         match, _ = kernels.expand(counts)
         read = list(dict.fromkeys(str(bare_column(read)) for each in aggregates for read in each.reads))
-        rows = self._row(self._labels(variable))
+        rows = self._row(self._labels(*variables))
         content = columns.take(columns.select(self.rows, read), rows) if read else None
         loaded = load_columns(aggregates, schema, content, self.device)
         block = Block(self.device, match, match + 1, len(counts), loaded, schema, slots)
