@@ -18,6 +18,7 @@ from gpu_ops.epl.inlining import DeclaredExpression, inlined
 from gpu_ops.epl.named_windows import RunningWindow
 from gpu_ops.epl.parsing import parse
 from gpu_ops.epl.planning.contexts import planned_context
+from gpu_ops.epl.planning.instances import context_of
 from gpu_ops.epl.planning.named_windows import known_window, window_schema
 from gpu_ops.epl.planning.planned import Ledger, PlannedStatement
 from gpu_ops.epl.planning.standing import kind_of, named_parameters, numbered, opened, planned_group, planned_sieve
@@ -664,8 +665,8 @@ class Deployments:
             raise failure_at(
                 create, f"There is a type of events {name!r} already.", "Give the named window another name."
             )
-        if statement.context:
-            raise unsupported(create, "named windows within contexts")
+        if statement.context and isinstance(create, CreateTable):
+            raise unsupported(create, "tables within contexts")
         if not self._asks:
             raise unsupported(create, "named windows over data at rest", "Run the text in a Runtime.")
         names = VariableNames(self.variables.known, self.types)
@@ -676,7 +677,8 @@ class Deployments:
             known = known_table(create, self.types[name])
         else:
             self._add_type_at(create, name, window_schema(create, ledger))
-            known = known_window(create, self.types[name], ledger)
+            context_of(statement, ledger)
+            known = known_window(create, self.types[name], ledger, statement.context)
         nodes = [each for each in (known.moves, known.waiting) if each is not None]
         device = place(nodes[0], self.device) if nodes else place(known.content, self.device)
         self.windows[name] = RunningWindow(known, device, self.ticks)

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from gpu_ops.core.arrow_buffers import to_arrow
 from gpu_ops.core.time import MIN_TIME, TIME_TYPE
-from gpu_ops.core.turns import CLOCK, LEVEL, NEW, OLD, ORDER, PLACE, ROW, TURN
+from gpu_ops.core.turns import CLOCK, INSTANCE, LEVEL, NEW, OLD, ORDER, PLACE, ROW, TURN
 from gpu_ops.devices import Device
 from gpu_ops.devices.cpu.row_changes import STAYS
 from gpu_ops.epl.kept_rows import BY, ENTER, LEAVE, MOMENT, KeptRows, WindowMoves, key_codes, matching
@@ -116,7 +116,7 @@ class RunningWindow:
 
     def content(self) -> pa.Table:
         """The rows that are in."""
-        return self._kept.table.select(self.known.schema.names)
+        return self._kept.table.select(self.known.columns.names)
 
     # The state
 
@@ -146,7 +146,12 @@ class RunningWindow:
     # Steps
 
     def step(
-        self, inserted: PlacedRows | None, ticks: TickRows | None, triggered: Sequence[Triggered], until: int
+        self,
+        inserted: PlacedRows | None,
+        ticks: TickRows | None,
+        triggered: Sequence[Triggered],
+        until: int,
+        ended: PlacedRows | None = None,
     ) -> dict[int, pa.Table]:
         """Take some turns.
 
@@ -155,6 +160,7 @@ class RunningWindow:
             ticks: The moves of the clock.
             triggered: The events that change rows, of each statement, in the order of statements.
             until: The place behind the turns.
+            ended: The instances of its context that end.
 
         Returns:
             What each of these statements delivers, by its number.
@@ -188,6 +194,8 @@ class RunningWindow:
                     for at in range(low, high):
                         made[each.number] += self._changed(each, each.rows.slice(at, 1), each.places[at : at + 1])
             self._advance(inserted, ticks, until)
+        if ended is not None and len(ended.places):
+            self._over(ended)
         self._rows.put_in_order()
         self.moved, self.waited = self._rows.moves(self._done), self._waiting.moves(self._done)
         self._done, self._made_in = until, self._made_in[:0]
@@ -258,6 +266,18 @@ class RunningWindow:
                 self._device,
             )
             yield made.filter(pa.array(made[ID].to_numpy() != _GHOST)), rows
+
+    def _over(self, ended: PlacedRows) -> None:
+        """Have the rows of instances that have ended gone, of which statements within them are not told."""
+        instances = ended.rows[INSTANCE].to_numpy()
+        order = np.argsort(instances)
+        for rows in (self._rows, self._waiting):
+            of = rows.table[INSTANCE].to_numpy()
+            at = order[np.minimum(np.searchsorted(instances[order], of), len(order) - 1)]
+            gone = instances[at] == of
+            rows.remove(gone, np.maximum(ended.places[at][gone] + MOMENT, rows.table[ENTER].to_numpy()[gone]))
+        # The data windows begin anew with the rows that are left.
+        self._stale = self._stale or (bool(self._nodes) and not self.known.alone)
 
     # Changes
 

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from gpu_ops.core.arrow_buffers import repeated
 from gpu_ops.core.polars_frames import empty_table
 from gpu_ops.core.time import TIME_TYPE
-from gpu_ops.core.turns import CLOCK, EMPTY, HELD, NEW, ORDER, PLACE, ROW, TURN
+from gpu_ops.core.turns import CLOCK, EMPTY, HELD, INSTANCE, NEW, ORDER, PLACE, ROW, TURN
 from gpu_ops.devices import Device
 from gpu_ops.epl.planning.planned import PlannedStatement
 from gpu_ops.errors import PlanError, shown
@@ -460,7 +460,10 @@ class RunningStatement:
     def inserted(self, made: pa.Table) -> PlacedRows:
         """The rows of a step that are events of another stream, at the places at which they were made."""
         some = _where(made, np.isin(_kinds(made), self.plan.inserts))
-        return PlacedRows(some[PLACE].to_numpy(), self.named(some).rename_columns(list(self.names)))
+        rows = self.named(some).rename_columns(list(self.names))
+        if INSTANCE in some.column_names:
+            rows = rows.append_column(INSTANCE, some[INSTANCE])
+        return PlacedRows(some[PLACE].to_numpy(), rows)
 
     def triggering(self, made: pa.Table) -> pa.Table:
         """The rows of a step that change a named window: with their places, and what the clock showed."""

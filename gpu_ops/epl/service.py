@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from gpu_ops.core.arguments import whole
-from gpu_ops.core.turns import INSTANCE, LEVEL, PLACE, STEP, TURN
+from gpu_ops.core.turns import ENDED, INSTANCE, LEVEL, PLACE, STEP, TURN
 from gpu_ops.epl.deployments import Deployments
 from gpu_ops.epl.failed_turns import in_turns
 from gpu_ops.epl.groups import StatementGroup
@@ -398,7 +398,8 @@ class Service:
         self, name: str, parts: Sequence[PlacedRows], sent: PlacedRows | None, ticks: TickRows | None, before: int
     ) -> PlacedRows:
         """Inserted events at places of their own, behind the turn that made them, beside those that were sent."""
-        schema = self._deployments.types[name]
+        windows = self._deployments.windows
+        schema = windows[name].known.schema if name in windows else self._deployments.types[name]
         made = np.concatenate([part.places for part in parts])
         table = pa.concat_tables([table_of(part.rows, schema, missing=True) for part in parts])
         if not (made[1:] >= made[:-1]).all():
@@ -554,7 +555,22 @@ class _SteppedWindows:
                 triggered.append(Triggered(each.number, each.plan.change, events, events[PLACE].to_numpy()))
             if each.plan.change.into:
                 own[each.number] = made
-        self._made |= window.step(turns.arrived.get(name), turns.ticks, triggered, turns.until) | own
+        ended = None if not window.known.context else self._ended(window.known.context)
+        self._made |= window.step(turns.arrived.get(name), turns.ticks, triggered, turns.until, ended) | own
+
+    def _ended(self, name: str) -> PlacedRows | None:
+        """The instances of a context that end in these turns."""
+        service, turns = self._service, self._turns
+        context = service.deployments.contexts[name]
+        if not context.is_on:
+            return None
+        reads = context.known.reads
+        service._arrive(reads, turns, self._inserted)  # noqa: SLF001  (a part of it)
+        feeds = service.deployments.feeds
+        arrived: dict[Feed, LeafRows] = {feeds[each]: turns.arrived[each] for each in reads if each in turns.arrived}
+        moved = context.stepped(arrived, (service.deployments.ticks, turns.ticks), turns.until)
+        ends = moved.rows[ENDED].to_numpy(zero_copy_only=False)
+        return PlacedRows(moved.places[ends], moved.rows.filter(pa.array(ends)))
 
 
 def _timed_rows(table: pa.Table, places: Any, times: Any) -> PlacedRows:

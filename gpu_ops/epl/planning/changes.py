@@ -10,14 +10,14 @@ import narwhals as nw
 import pyarrow as pa
 
 from gpu_ops.core.time import TICK, TIME_TYPE
-from gpu_ops.core.turns import CLOCK, NEW, OLD, ORDER, PLACE, ROW
+from gpu_ops.core.turns import CLOCK, INSTANCE, NEW, OLD, ORDER, PLACE, ROW
 from gpu_ops.epl import queries as q
 from gpu_ops.epl import statements as s
 from gpu_ops.epl.column_names import column_names
 from gpu_ops.epl.patterns import EventFilter
 from gpu_ops.epl.planning.events import stream_meant
 from gpu_ops.epl.planning.joins import conjuncts
-from gpu_ops.epl.planning.known_contexts import ContextNames
+from gpu_ops.epl.planning.known_contexts import ContextNames, KnownContext, with_context_properties
 from gpu_ops.epl.planning.known_windows import EVENT, KEPT, Action, ChangeBranch, KnownWindow, PlannedChange
 from gpu_ops.epl.planning.patterns import PatternPlanner
 from gpu_ops.epl.planning.planned import Ledger, PlannedStatement, known_type
@@ -41,12 +41,19 @@ Changing: TypeAlias = s.OnDelete | s.OnUpdate | s.OnMerge
 """The statements that change a named window."""
 
 
-def planned_change(statement: s.Statement, on: Changing, ledger: Ledger, window: KnownWindow) -> PlannedStatement:
+def planned_change(
+    statement: s.Statement, on: Changing, ledger: Ledger, window: KnownWindow, context: KnownContext | None
+) -> PlannedStatement:
     """The plan of a statement that changes a named window: the events that trigger it, and what they do.
 
     Raises:
         PlacedError: As `gpu_ops.epl.planning.statements.planned`.
     """
+    window.check_context(on, statement.context)
+    if context is not None and not window.context:
+        raise unsupported(statement, "changes within contexts of named windows outside", "Create it in the context.")
+    on = with_context_properties(on)
+    around = ContextNames(context, on)
     trigger, source, reads = on.trigger, on.trigger.source, list[str]()
     if not ledger.asks:
         raise unsupported(on, "named windows over data at rest", "Run the text in a Runtime.")
@@ -56,18 +63,21 @@ def planned_change(statement: s.Statement, on: Changing, ledger: Ledger, window:
             raise unsupported(source, "events of a named window that change one")
         rows: Node = ledger.arrivals[source.type_name]
         stream = BoundStream(trigger.alias, source.type_name, schema)
+        rows = around.within(rows, source.type_name)
         for each in source.filters:
-            condition = bind_condition(each, EventScope([stream]), "the filter").value
+            condition = bind_condition(each, EventScope([stream], context=around), "the filter").value
             rows = selected(Filter(rows, condition), rows.schema.names)
         reads.append(source.type_name)
     else:
         variables = VariableColumns(ledger.variables, VariableNames(ledger.variables, ledger.types).found.changing)
-        outside = ContextNames(None, on)
-        planner = PatternPlanner(ledger, Subqueries(ledger, outside), variables, outside)
+        planner = PatternPlanner(ledger, Subqueries(ledger, around), variables, around)
         _, rows = planner.plan(source)
         reads += planner.reads
-        schema = pa.schema([each for each in rows.schema if each.name not in {CLOCK, PLACE}])
+        hidden = {CLOCK, PLACE, *around.key, *around.columns}
+        schema = pa.schema([each for each in rows.schema if each.name not in hidden])
         stream = BoundStream(trigger.alias, "pattern", schema)
+    schema = pa.schema([*schema, *(pa.field(name, pa.int64()) for name in around.key)])
+    stream = replace(stream, schema=schema)
     made = change_of(on, stream, window, silent=_is_silent(statement))
     kinds = {action.kind for branch in made.branches for action in branch.actions}
     if window.aggregates and "delete" in kinds:
@@ -75,8 +85,15 @@ def planned_change(statement: s.Statement, on: Changing, ledger: Ledger, window:
         raise unsupported(on, "deletes of rows with aggregates")
     rows = selected(rows, [*schema.names, CLOCK])
     node = extended(rows, [nw.lit(NEW, nw.Int8()).alias(ROW), nw.lit(0, nw.Int64()).alias(ORDER)])
+    reads += () if context is None else context.reads
     return PlannedStatement(
-        node, window.schema, tuple(dict.fromkeys(reads)), (NEW, OLD), change=made, notes=(made.note,)
+        node,
+        window.columns,
+        tuple(dict.fromkeys(reads)),
+        (NEW, OLD),
+        context=context,
+        change=made,
+        notes=(made.note,),
     )
 
 
@@ -112,7 +129,7 @@ class _ChangePlanner:
         self.both = [self.event, self.kept]
 
     def change(self, *, silent: bool) -> PlannedChange:
-        on: list[tuple[str, str]] = []
+        on: list[tuple[str, str]] = [(INSTANCE, INSTANCE)] if self.window.context else []
         rest = [each for each in conjuncts(self.on.where) if not self._is_equal(each, on)]
         passes = None
         if rest:
@@ -262,7 +279,7 @@ class _ChangePlanner:
             if isinstance(item.expression, e.Wildcard) and item.expression.of is None:
                 stream = self.event
             if stream is not None and name is None:
-                given |= {each: stream.bound(each) for each in stream.schema.names}
+                given |= {each: stream.bound(each) for each in stream.schema.names if each != INSTANCE}
             else:
                 given[name or str(item.expression)] = bind(item.expression, scope)
         if node.columns:
@@ -270,11 +287,13 @@ class _ChangePlanner:
                 said = f"There are {len(node.columns)} names for {len(given)} columns."
                 raise failure_at(node, said, "Name each of them.")
             given = dict(zip(node.columns, given.values(), strict=True))
-        known = self.window.schema.names
+        known = self.window.columns.names
         for name in given:
             if name not in known:
                 raise unknown(node, f"{self.window.name!r} has no column {name!r}.", name, known, known)
         made = {name: self._fitting(x, name) for name, x in given.items()}
+        if self.window.context:
+            made[INSTANCE] = self.event.bound(INSTANCE)
         self.inserted.append(made)
         return Action("insert", where, self._values(made))
 

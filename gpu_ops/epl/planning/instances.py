@@ -64,6 +64,9 @@ class InstancePlan:
         types = [each.source for each in query.streams]
         self._in_time = any(isinstance(each, q.PatternSource) for each in types)
         read = {part.type_name for part in parts(types) if isinstance(part, EventFilter)}
+        read_windows = any(name in ledger.windows and ledger.windows[name].context for name in read)
+        if read_windows:
+            read = set()  # their rows know their instances
         for part in parts(query) if names.context.before else ():
             if isinstance(part, EventFilter) and part.type_name in names.context.before:
                 raise unsupported(part, "the events of a pattern before the one that starts an instance (@Inclusive)")
@@ -74,8 +77,9 @@ class InstancePlan:
                 hint = "Read one of them, or name this type in the context too."
                 raise failure_at(query.stream, f"{said}, and the statement reads none of them.", hint)
         selection = "" if output is None else output.selection
+        is_alone = any(each.unidirectional for each in query.streams)
         for what, there in (
-            ("unidirectional joins within contexts", any(each.unidirectional for each in query.streams)),
+            ("unidirectional joins within contexts", is_alone and not read_windows),
             ("output after … within contexts", output is not None and output.after),
             ("output rates within contexts", output is not None and output.rate is not None and not self.every),
             (f"output {selection} at rates within contexts", self.every and selection in {"first", "snapshot"}),

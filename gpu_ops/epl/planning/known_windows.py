@@ -8,14 +8,14 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from gpu_ops.core.turns import NEW
+from gpu_ops.core.turns import INSTANCE, NEW
 from gpu_ops.epl import queries as q
 from gpu_ops.epl.inlining import rebuilt
 from gpu_ops.epl.planning.windows import StreamWindows
 from gpu_ops.plan.nodes import Feed, Node
 from gpu_ops.plan.row_changes import PairPrograms
 from gpu_ops.texts import expressions as e
-from gpu_ops.texts.placed_error import unsupported
+from gpu_ops.texts.placed_error import HasPlace, failure_at, unsupported
 
 ID, CAME, SILENT = "@id", "@came", "@silent"
 """The columns of a row's number, of what the clock showed as it came, and of whether it leaves without that the
@@ -77,6 +77,7 @@ class KnownWindow:
         aggregates: The columns of a table that queries keep.
         is_table: Whether it is a table.
         declared: The aggregates of a table's columns, as its text has them.
+        context: The context that it is in: then `INSTANCE` is a column of its rows, and each instance has a window.
         limits: When rows leave, for a walk over the events that change them; None where they leave otherwise.
     """
 
@@ -95,6 +96,23 @@ class KnownWindow:
     is_table: bool = False
     limits: WindowLimits | None = None
     declared: Mapping[str, e.FunctionCall] = field(default_factory=dict)
+    context: str = ""
+
+    @property
+    def columns(self) -> pa.Schema:
+        """Its columns as statements see them."""
+        return pa.schema([each for each in self.schema if each.name != INSTANCE])
+
+    def check_context(self, node: HasPlace, context: str) -> None:
+        """Refuse statements of other contexts: which of its windows they mean nobody knows.
+
+        Raises:
+            PlacedError: The statement is not in its context.
+        """
+        if self.context and self.context != context:
+            said = f"{self.name!r} is a named window of the context {self.context!r}, with one in each instance."
+            hint = f"Write: context {self.context} …"
+            raise failure_at(node, said, hint, construct="named windows of other contexts")
 
     def rows_for(self, *, asked: bool) -> Node:
         """The leaf of its rows: an event that asks finds those of a batch which wait."""

@@ -8,7 +8,7 @@ import narwhals as nw
 import pyarrow as pa
 
 from gpu_ops.core.time import TICK, TIME_TYPE
-from gpu_ops.core.turns import CLOCK, DUE, PLACE
+from gpu_ops.core.turns import CLOCK, DUE, INSTANCE, PLACE
 from gpu_ops.epl import queries as q
 from gpu_ops.epl import statements as s
 from gpu_ops.epl.column_names import column_names
@@ -58,21 +58,23 @@ def window_schema(create: s.CreateWindow, ledger: Ledger) -> pa.Schema:
     return pa.schema(list(fields.values()))
 
 
-def known_window(create: s.CreateWindow, schema: pa.Schema, ledger: Ledger) -> KnownWindow:
-    """A named window.
+def known_window(create: s.CreateWindow, schema: pa.Schema, ledger: Ledger, context: str = "") -> KnownWindow:
+    """A named window, which has one in each instance of a context if it is in one.
 
     Raises:
         PlacedError: There is no such view, or it is none of named windows.
     """
     own = [pa.field(ID, pa.int64()), pa.field(CLOCK, TIME_TYPE), pa.field(PLACE, pa.int64())]
+    scope = StreamScope([BoundStream("", create.name, schema)])
+    within = (INSTANCE,) if context else ()
+    schema = pa.schema([*schema, *(pa.field(name, pa.int64()) for name in within)])
     arrivals = Feed(pa.schema([*schema, *own]), (), TICK)
     views = create.views or (q.View("keepall", place=create.place),)
     names = {view.name.lower() for view in views}
     for view in views:
         if view.name.lower() in {"expr", "expr_batch"} and "expired" in str(view):
             raise unsupported(view, "counts of expired rows in named windows")
-    scope = StreamScope([BoundStream("", create.name, schema)])
-    made = windowed(arrivals, ledger.ticks, views, create.retain, scope, deployed=ledger.clock)
+    made = windowed(arrivals, ledger.ticks, views, create.retain, scope, deployed=ledger.clock, within=within)
     if made.posts is not None:
         raise unsupported(create, "FORCE_UPDATE of named windows")
     keeps_all = names == {"keepall"}
@@ -92,12 +94,15 @@ def known_window(create: s.CreateWindow, schema: pa.Schema, ledger: Ledger) -> K
         len(views) == 1 and names <= _BY_THEMSELVES,
         len(views) == 1 and names <= _ON_A_GRID,
         made.order,
-        limits=_limits(views, schema),
+        limits=_limits(views, schema, within),
+        context=context,
     )
 
 
-def _limits(views: Sequence[q.View], schema: pa.Schema) -> WindowLimits | None:
+def _limits(views: Sequence[q.View], schema: pa.Schema, within: tuple[str, ...]) -> WindowLimits | None:
     """When rows leave, for a walk; None where they leave in another way."""
+    if within and views[0].name.lower() in {"lastevent", "length"}:
+        return None  # they are so many in each instance
     if len(views) > 1 or any(reads_context(each) for each in views[0].arguments):
         return None
     match views[0].name.lower(), views[0].arguments:
@@ -111,7 +116,7 @@ def _limits(views: Sequence[q.View], schema: pa.Schema) -> WindowLimits | None:
             return WindowLimits(span=found.ticks)
         case "unique", keys:
             names = {each.name for each in keys if isinstance(each, e.Name) and each.name in schema.names}
-            return WindowLimits(unique=tuple(sorted(names))) if len(names) == len(keys) else None
+            return WindowLimits(unique=tuple(sorted({*names, *within}))) if len(names) == len(keys) else None
     return None
 
 

@@ -111,6 +111,8 @@ class PatternPlanner:
     def _stream(self, events: p.EventFilter) -> int:
         """The number of the stream of a type of events."""
         schema, name = known_type(events, self._ledger), events.type_name
+        if name in self._ledger.windows and self._ledger.windows[name].context:
+            raise unsupported(events, "patterns of events of named windows within contexts")
         if name not in self._numbers:
             arrivals = self._ledger.arrivals[name]
             rows = arrivals if self._instances is None else self._instances.within(arrivals, name)

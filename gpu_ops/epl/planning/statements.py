@@ -56,6 +56,7 @@ from gpu_ops.plan.nodes import Filter, Node, Project, extended, selected
 from gpu_ops.plan.per_delivery import PerDelivery, RowKey
 from gpu_ops.plan.rates import AtTimes, EveryPeriod, EveryRows, Kind, OutputRate
 from gpu_ops.texts import expressions as e
+from gpu_ops.texts.binding import types as t
 from gpu_ops.texts.binding.bound import Bound
 from gpu_ops.texts.binding.expressions import bind, bind_condition, constant
 from gpu_ops.texts.binding.scope import StreamScope
@@ -93,9 +94,7 @@ def planned(statement: Statement, ledger: Ledger) -> PlannedStatement:
     names = VariableNames(ledger.variables, ledger.types)
     query, table, reads_tables = _over_kept(statement, ledger)
     if isinstance(query, s.OnDelete | s.OnUpdate | s.OnMerge) and query.target in ledger.windows:
-        if statement.context:
-            raise unsupported(statement, "changes of named windows within contexts")
-        return planned_change(statement, query, ledger, ledger.windows[query.target])
+        return planned_change(statement, query, ledger, ledger.windows[query.target], context_of(statement, ledger))
     if isinstance(query, s.OnSet):
         plan = planned_setting(query, ledger, names, context_of(statement, ledger))
         return _in_its_context(statement, plan, names, ledger)
@@ -569,9 +568,7 @@ class _QueryPlanner:
         named = bool(term.views) and term.views[0].name == NAMED
         node = ledger.arrivals[source.type_name]
         if named:
-            if self._context.context is not None:
-                raise unsupported(source, "named windows within contexts")
-            node = ledger.windows[source.type_name].rows_for(asked=isinstance(self._statement.body, s.OnQuery))
+            node = self._of_window(term, ledger.windows[source.type_name])
         stream = WindowedStream(term.alias, source.type_name, schema, windowed=bool(term.views))
         filters = [part for each in source.filters for part in (conjuncts(each) if self._context.key else [each])]
         pairs = [(each, self._context.pair(each, StreamScope([stream]))) for each in filters]
@@ -581,11 +578,30 @@ class _QueryPlanner:
                 node = self._filtered(node, each, stream, "the filter")
         for mine, _ in equal:
             node = Filter(node, ~nw.col(mine).is_null())
-        node = self._context.within(node, source.type_name, equal)
+        if not named:
+            node = self._context.within(node, source.type_name, equal)
         for each, pair in pairs:
             if pair is None and (reads_context(each) or asks(each) or self._variables.in_instances(each)):
                 node = self._filtered(node, each, stream, "the filter")
         return stream, node
+
+    def _of_window(self, term: q.StreamTerm, window: KnownWindow) -> Node:
+        """The rows of a named window, which know their instances if it is in a context."""
+        window.check_context(term, self._statement.context)
+        if self._context.context is not None and not window.context:
+            raise unsupported(term, "named windows of no context within contexts", "Create it in the context.")
+        if reads_context(getattr(term.source, "filters", ())):
+            raise unsupported(term, "properties of a context in filters of its named windows")
+        node: Node = window.rows_for(asked=isinstance(self._statement.body, s.OnQuery))
+        if self._context.early and self._query.joins:
+            if term is self._query.stream:
+                what = "properties of a context in joins of its named windows"
+                raise unsupported(term, what, "Name another stream first.")
+            context = self._context.context
+            assert context is not None  # noqa: S101  (it has properties)
+            types = {name: t.narwhals_type(context.node.schema.field(name).type) for name in self._context.early}
+            node = extended(node, [nw.lit(None).cast(dtype).alias(name) for name, dtype in types.items()])
+        return node
 
     def _kept(self, term: q.StreamTerm, stream: WindowedStream, node: Node) -> StreamWindows:
         """The windows of a stream; without any its rows are there for ever."""
@@ -741,7 +757,7 @@ class _QueryPlanner:
         columns = [bound.value.alias(f"@column {at}") for at, (_, bound) in enumerate(items)]
         sort = [bound.value.alias(f"@sort {at}") for at, (_, bound) in enumerate(order)]
         windows = replace(windows, order=()) if order else windows
-        in_window, kept = self._in_window(node, windows, self._sorted_later)
+        in_window, by_window = self._in_window(node, windows, self._sorted_later)
         around = [nw.col(name) for name in self._context.key]
         said = {f"=@column {at}": bound.text or name for at, (name, bound) in enumerate(items)}
         said |= {f"=@sort {at}": str(key.expression) for at, (key, _) in enumerate(order)} | self._words
@@ -750,7 +766,7 @@ class _QueryPlanner:
         keys = [RowKey(f"@sort {at}", key.descending) for at, (key, _) in enumerate(order)]
         if self._context.key and (keys or query.distinct or query.limit is not None):
             keys = [RowKey(INSTANCE), *keys]
-        keys += kept
+        keys += by_window
         for key, bound in order:
             if pa.types.is_nested(bound.type):
                 raise unsupported(key, "order by arrays or records")
@@ -762,7 +778,11 @@ class _QueryPlanner:
             node = PerDelivery(node, tuple(keys), names, limit, offset, self._context.key)
         schema = node.schema
         shown = pa.schema([schema.field(f"@column {at}").with_name(name) for at, (name, _) in enumerate(items)])
-        node = selected(node, [*(f"@column {at}" for at in range(len(columns))), ROW, ORDER])
+        into = None if query.insert is None else self._ledger.windows.get(query.insert.target)
+        if into is not None:
+            into.check_context(query, self._statement.context)
+        kept = [INSTANCE] if into is not None and into.context else []
+        node = selected(node, [*(f"@column {at}" for at in range(len(columns))), *kept, ROW, ORDER])
         kinds = {"istream": (NEW, None), "rstream": (OLD, None), "irstream": (NEW, OLD)}[self._selector]
         reads = tuple(dict.fromkeys((*self._reads, *self._subqueries.reads)))
         inserts: tuple[int, ...] = ()

@@ -380,7 +380,12 @@ class _SubqueryPlanner:
         self._seen = AggregateColumns(plain, named=f"{self._name} seen ")
         named = streams.windows.get(source.type_name)
         node = streams.arrivals[source.type_name] if named is None else named.content
-        node, key = self._of.context.within(node, source.type_name), self._of.context.key
+        key = self._of.context.key
+        around = self._of.context.context
+        if named is not None:
+            named.check_context(term, "" if around is None else around.name)
+        if named is None or not named.context:
+            node = self._of.context.within(node, source.type_name)
         for each in source.filters:
             node = Filter(node, bind_condition(each, plain, "the filter").value)
         if named is not None:
