@@ -1,18 +1,59 @@
-"""Spark's daemon of Python workers, with the package imported: a worker is a fork, and need not import it."""
+"""Spark's daemon of Python workers, with what tasks import and the kernels that most use: a worker is its fork.
+
+It has set aside what it imported, and forgotten Spark's archives, as tasks of gpu_ops do: PySpark looks for garbage
+after each task, and reads its archives before each. That took a fifth of a second for each task of another kind.
+Nothing is computed here, as the threads of Polars and Arrow do not survive a fork.
+"""
 
 from __future__ import annotations
 
+import gc
+import importlib
+from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
 
-import numpy as np
 from pyspark.daemon import manager
 
-with suppress(ImportError):  # a test's Python may have none: what its workers say is for them to say
-    import gpu_ops.engines.local.engine
-    import gpu_ops.engines.spark.worker  # noqa: F401
-    from gpu_ops.devices.cpu import kernels
+USUAL = {"axis", "grids", "joins", "order", "ranges"}
+"""The modules of kernels that windows and joins use."""
 
-    kernels.ascends(np.zeros(1, np.int64))  # with the first kernel Numba imports a third of a second's worth
+MODULES = (
+    "gpu_ops.devices.cpu.columns",
+    "gpu_ops.devices.cpu.kernels",
+    "gpu_ops.engines.local.engine",
+    "gpu_ops.engines.spark.data_source",
+    "pandas",  # which Arrow imports with a worker's first list of values
+    "pyarrow.pandas_compat",
+)
+
+
+def prepare() -> None:
+    """Import, and load the usual kernels: twenty workers would each load them."""
+    from gpu_ops.devices.cpu import compiling
+
+    at_first_call = compiling.kernel
+
+    def kernel(*signature: Any, allocates: bool = True) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+            if function.__module__.rpartition(".")[2] in USUAL:
+                return compiling._compile(function, signature, allocates=allocates)
+            return at_first_call(*signature, allocates=allocates)(function)
+
+        return decorate
+
+    compiling.kernel = kernel
+    for name in MODULES:
+        importlib.import_module(name)
+
+    from gpu_ops.engines.spark.between_tasks import forget_archives
+
+    forget_archives()
+    gc.collect()
+    gc.freeze()
+
 
 if __name__ == "__main__":
+    with suppress(ImportError):  # a test's Python may have none: what its workers say is for them to say
+        prepare()
     manager()  # type: ignore[no-untyped-call]

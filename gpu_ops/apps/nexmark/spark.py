@@ -16,6 +16,7 @@ from pyspark.sql.types import StructField, StructType
 
 from gpu_ops.apps.nexmark.generator import BASE_TIME, DEFAULT_RATE, KINDS, SCHEMAS, Generator, Kind
 from gpu_ops.core.arguments import whole
+from gpu_ops.engines.spark.between_tasks import spare_the_next
 from gpu_ops.engines.spark.types import spark_type
 from gpu_ops.errors import PlanError
 
@@ -58,10 +59,12 @@ class NexmarkDataSource(DataSource):
 
     def schema(self) -> StructType:
         """The columns of the requested kind of events."""
+        spare_the_next(NAME)
         return StructType([StructField(each.name, spark_type(each.type)) for each in SCHEMAS[_kind(self.options)]])
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """The reader that generates the events."""
+        spare_the_next(NAME)
         options = self.options
         unknown = sorted({name.lower() for name in options} - set(_OPTIONS))
         if unknown:
@@ -110,6 +113,7 @@ class NexmarkReader(DataSourceReader):
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         """A partition's events; Spark passes None if there is no partition."""
+        spare_the_next(NAME)
         if isinstance(partition, EventRange):
             yield from self.generator.batches(self.kind, partition.first, partition.last)
 

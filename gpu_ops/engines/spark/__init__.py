@@ -7,28 +7,18 @@ with the local engine on its task's events. No rows pass through the driver.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from gpu_ops.errors import SourceError
 
 VERSIONS = "4.1.1 to 4.1.3"
 """The versions of PySpark with which gpu_ops is tested."""
 
-try:
+if TYPE_CHECKING:
     from gpu_ops.engines.spark.checks import our_errors
     from gpu_ops.engines.spark.data_source import register
     from gpu_ops.engines.spark.engine import Placement, collect, invalid_rows, output_schema, placement, reader, write
     from gpu_ops.engines.spark.source import open_spark
-except ImportError as error:
-    missing = (error.name or "").partition(".")[0]
-    if missing not in ("pyspark", "py4j"):
-        raise
-    try:
-        from pyspark import __version__ as found
-    except ImportError:
-        found = "not there"
-    raise SourceError(
-        f"gpu_ops runs on PySpark {VERSIONS}, and this one is {found}.",
-        remedy="Install it into the driver's Python (pip install 'gpu_ops[spark]'), and run a Spark of that version.",
-    ) from error
 
 __all__ = [
     "Placement",
@@ -42,3 +32,26 @@ __all__ = [
     "register",
     "write",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """One of the names above: the engine is loaded with the first, so that what has a data source alone loads none."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        from gpu_ops.engines.spark import checks, data_source, engine, source
+    except ImportError as error:
+        missing = (error.name or "").partition(".")[0]
+        if missing not in ("pyspark", "py4j"):
+            raise
+        try:
+            from pyspark import __version__ as found
+        except ImportError:
+            found = "not there"
+        raise SourceError(
+            f"gpu_ops runs on PySpark {VERSIONS}, and this one is {found}.",
+            remedy="Install it into the driver's Python (pip install 'gpu_ops[spark]'), "
+            "and run a Spark of that version.",
+        ) from error
+    elsewhere = {"open_spark": source, "our_errors": checks, "register": data_source}
+    return getattr(elsewhere.get(name, engine), name)

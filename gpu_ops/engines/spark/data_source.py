@@ -33,6 +33,7 @@ from pyspark.sql.types import StructType
 
 from gpu_ops.core.own_errors import own_errors
 from gpu_ops.core.time import LIFETIME, MAX_TIME, MIN_TIME, instant
+from gpu_ops.engines.spark.between_tasks import spare_the_next
 from gpu_ops.engines.spark.types import arrow_type, plain_type, spark_schema
 from gpu_ops.errors import ColumnError, PlanError
 from gpu_ops.microbatches.batch_files import Staged
@@ -135,6 +136,8 @@ class StoreDataSource(DataSource):
 
 
 def _store(options: Mapping[str, str]) -> Store:
+    """The store; all that Spark asks of a source begins with it."""
+    spare_the_next(NAME)
     if not options.get("path"):
         raise PlanError("A store has a path.", remedy=f'Say spark.read.format("{NAME}").load(path).')
     return store(options["path"], compression=options.get("compression", "zstd"))  # type: ignore[arg-type]

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import functools
-import gc
 import logging
 import os
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from zipimport import zipimporter
 
-import py4j  # type: ignore[import-untyped]
 import pyarrow as pa
-import pyspark
 from pyspark import TaskContext
 
 from gpu_ops.core.threads import usual_threads
 from gpu_ops.core.time import TIME_TYPE
 from gpu_ops.devices import choose
 from gpu_ops.engines.local.in_order import Spill, can_run_in_order, in_order
+from gpu_ops.engines.spark.between_tasks import spare_the_next
 from gpu_ops.engines.spark.sending import concise
 from gpu_ops.engines.spark.sides import MARK, Slots, split
 from gpu_ops.engines.spark.type_codecs import decoded_arrays, encoded_arrays, encoded_schema
@@ -120,8 +115,10 @@ def run_task(
     context = TaskContext.get()
     if context is not None:
         usual_threads(context.cpus())  # the cores of this task; the other ones run other tasks
-    _settle(worker_device(device))
-    _keep_archives()
+    from gpu_ops.engines.local import engine as local  # noqa: F401  (and all that it needs)
+
+    choose(worker_device(device))  # which loads its kernels
+    spare_the_next(worker_device(device))
     back = task.back
     budget = memory or worker_memory()
 
@@ -151,31 +148,6 @@ def _say(spill: Spill, budget: int) -> None:
         which,
         *(f"{number:,}" for number in (spill.size, spill.files, spill.merged, budget)),
     )
-
-
-@functools.cache
-def _settle(device: str) -> None:
-    """Load the engine, and keep the garbage collector from what is loaded: PySpark runs it after each task.
-
-    Looking through all of that took 70 ms a task.
-    """
-    from gpu_ops.engines.local import engine as local  # noqa: F401  (and all that it needs)
-
-    choose(device)  # which loads its kernels
-    gc.collect()
-    gc.freeze()
-
-
-def _keep_archives() -> None:
-    """Forget how Spark's own archives are imported from: before each task PySpark invalidates Python's import caches.
-
-    Python would then read an archive's list of files again for each package that was imported from it. PySpark has a
-    dozen packages: that took 100 ms a task, more than most tasks. The user's archives may change, and are read again.
-    """
-    own = {getattr(each.__loader__, "archive", None) for each in (pyspark, py4j)}
-    for path, finder in list(sys.path_importer_cache.items()):
-        if isinstance(finder, zipimporter) and (finder.archive in own or finder.archive.endswith(".jar")):
-            del sys.path_importer_cache[path]
 
 
 def _at_once(task: Task, device: str, batches: Batches) -> Iterator[pa.RecordBatch]:
