@@ -132,7 +132,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     scratch = tmp_path_factory.mktemp("spark")
     settings = {
         # Compiling a second time what runs for seconds took a quarter of the suite's time in the JVM.
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        # What a test makes is garbage after it: the more room, the seldomer it is collected.
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xmn600m",
+        "spark.driver.memory": "1536m",
         "spark.driver.host": "127.0.0.1",
         "spark.eventLog.enabled": "false",
         "spark.local.dir": str(scratch / "local"),

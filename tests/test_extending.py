@@ -221,6 +221,7 @@ def from_notebook(text: str = NOTEBOOK) -> extend.AggregateKind:
     return made
 
 
+@pytest.mark.usefixtures("few_tasks")
 def test_spark_gives_what_the_local_engine_gives(spark: SparkSession) -> None:
     def over(windows: Any) -> g.Stream:
         made: g.Stream = windows.agg(

@@ -13,6 +13,7 @@ import pytest
 import gpu_ops as g
 from gpu_ops import Stream
 from gpu_ops.errors import TimeError
+from tests.support.on_spark import setting
 from tests.support.rows import rows
 from tests.support.ticks import us
 
@@ -96,7 +97,8 @@ def test_local_times_that_a_clock_change_repeats_need_a_policy(departures: pa.Ta
 
 def on_spark(departures: pa.Table, spark: SparkSession) -> DataFrame:
     """Spark reads times without a zone as instants, unless they are called what they are."""
-    frame = spark.createDataFrame(departures)
+    with setting(spark, "spark.sql.execution.arrow.localRelationThreshold", "0"):  # or its optimizer computes the rows
+        frame = spark.createDataFrame(departures)
     return frame.withColumn("departure", frame["departure"].cast("timestamp_ntz"))
 
 

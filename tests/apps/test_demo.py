@@ -57,6 +57,7 @@ def test_what_spark_said_is_shown_when_it_fails(tmp_path: Path, monkeypatch: pyt
         demo.run(tmp_path / "out", Console(file=io.StringIO()))
 
 
+@pytest.mark.services
 def test_what_the_command_said_is_shown_when_it_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(demo, "AUCTION", tmp_path / "none.py")
     with pytest.raises(GpuOpsError, match=r"(?s)gpu_ops run failed with exit code 1\..*none.py does not exist"):

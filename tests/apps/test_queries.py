@@ -28,6 +28,7 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.usefixtures("few_tasks")
 def test_the_same_answers_on_spark(spark: SparkSession, tables: Path) -> None:
     paths = {name: str(tables / f"{name}.parquet") for name in ("tasks", "cores")}
     here = query_answers(ROOT / "spark_conf/demo/queries.py", paths)

@@ -207,6 +207,7 @@ def test_a_running_query_holds_to_it(chain: str) -> None:
 ON_SPARK = {"rows of last", "changes of last", "each of session", "insert_stream of time_batches", "top of snapshot"}
 
 
+@pytest.mark.usefixtures("few_tasks")
 def test_spark_holds_to_it(spark: SparkSession) -> None:
     queries: Mapping[str, Callable[[g.Stream, g.Stream], g.Stream]] = {
         name: lambda s, _, chain=chain: counted(chain(s.clip_duration("30us").by("k")))  # type: ignore[misc]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 import gpu_ops as g
-from tests.support.on_spark import SIDES, SLICES, agree, setting
+from tests.support.on_spark import SIDES, cut
 from tests.support.spark_aggregates import holistic
 from tests.support.ticks import at_us
 
@@ -45,8 +45,7 @@ QUERIES: Mapping[str, Query] = {
 
 def test_spark_gives_what_the_local_engine_gives(spark: SparkSession) -> None:
     # Those that ask where their window is are not cut, the others are.
-    with setting(spark, SLICES, "4"):
-        found = agree(spark, SIDES, QUERIES)
+    found = cut(spark, SIDES, QUERIES, slices="4")
     assert all(table.num_rows for table in found.values())
 
 

@@ -28,7 +28,7 @@ MEMORY = "spark.gpu_ops.worker.memory"
 
 
 @pytest.fixture
-def little(spark: SparkSession) -> Iterator[SparkSession]:
+def little(spark: SparkSession, few_tasks: None) -> Iterator[SparkSession]:
     """A session whose tasks hold hardly anything."""
     before = spark.conf.get("spark.sql.execution.arrow.maxRecordsPerBatch")
     spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "100")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import gpu_ops as g
-from tests.support.on_spark import SIDES, SLICES, agree, setting
+from tests.support.on_spark import SIDES, cut
 from tests.support.spark_aggregates import moments
 from tests.support.ticks import at_us
 
@@ -39,7 +39,6 @@ QUERIES: Mapping[str, Query] = {
 
 
 def test_spark_gives_what_the_local_engine_gives(spark: SparkSession) -> None:
-    with setting(spark, SLICES, "4"):
-        found = agree(spark, SIDES, QUERIES)
+    found = cut(spark, SIDES, QUERIES, slices="4")
     assert all(table.num_rows for table in found.values())
     assert set(found["means"]["great"].drop_null().to_pylist()) == {LARGEST}

@@ -177,6 +177,7 @@ def test_a_path_that_is_not_there(run: Job, capsys: pytest.CaptureFixture[str]) 
     assert re.fullmatch(r"error: \[PATH_NOT_FOUND\].*\n", capsys.readouterr().err)
 
 
+@pytest.mark.services
 def test_a_driver_without_gpu_ops() -> None:
     """As where spark-submit takes the system's Python, and not the one of an environment."""
     code = f"import runpy, sys; sys.modules['gpu_ops'] = None; runpy.run_path({str(CONF / 'job.py')!r})"
