@@ -200,8 +200,10 @@ def listings(node: Join, left: DataFrame, right: DataFrame, bucket: int | None =
             _beside_gaps(lefts, _gaps(node, "left", lefts, rights), "left") if keeps[1] else lefts,
             _beside_gaps(rights, _gaps(node, "right", rights, lefts), "right") if keeps[0] else rights,
         )
-    found = F.broadcast(_statistics(*meant, bucket))
-    return _listed(meant[0], found, "left"), _listed(meant[1], found, "right")
+    payloads = meant[0].columns, meant[1].columns
+    levelled = _levelled(meant[0], "left"), _levelled(meant[1], "right")
+    found = F.broadcast(_statistics(*levelled, bucket))
+    return _listed(levelled[0], payloads[0], found, "left"), _listed(levelled[1], payloads[1], found, "right")
 
 
 def _payload(node: Join) -> list[Column]:
@@ -316,8 +318,13 @@ _FINEST, _LEFT_LEAST, _LEFT_LEVELS, _RIGHT_LEVELS = (f"facts[{place}]" for place
 """The finest level that is distinguished, the left side's finest, and the levels of each side, a bit for each."""
 
 
+def _levelled(events: DataFrame, side: SideName) -> DataFrame:
+    """The intervals of a side with their own ``level``: before facts are joined to them, when the plan is yet small."""
+    return events.select("*", _length(side), F.expr(_OWN).alias("level"))
+
+
 def _statistics(lefts: DataFrame, rights: DataFrame, bucket: int | None) -> DataFrame:
-    """One row with one column, ``facts``, which decides where intervals are listed.
+    """One row with one column, ``facts``, which decides where intervals, with their levels, are listed.
 
     Levels below that of the other side's shortest interval are not distinguished, since nothing meets there. Levels
     below the median of both sides would gain little: at least half of the intervals of each are then so long that they
@@ -327,7 +334,7 @@ def _statistics(lefts: DataFrame, rights: DataFrame, bucket: int | None) -> Data
     """
     sides: tuple[tuple[SideName, DataFrame], ...] = (("left", lefts), ("right", rights))
     rows = [
-        frame.select(_length(side), F.expr(_OWN).alias("level")).agg(
+        frame.agg(
             F.min("level").alias(f"{side}_least"),
             F.expr("percentile(level, 0.5)").cast("int").alias(f"{side}_middle"),
             F.expr("bit_or(shiftleft(1, level))").alias(f"{side}_levels"),
@@ -341,25 +348,27 @@ def _statistics(lefts: DataFrame, rights: DataFrame, bucket: int | None) -> Data
     return rows[0].crossJoin(F.broadcast(rows[1])).select(facts.alias("facts"))
 
 
+_LEVEL = f"greatest(level, {_FINEST})"
+"""The level at which an interval is listed first."""
+
+
 def _coarser(levels: str) -> str:
-    return f"filter(sequence(0, {_LEVELS - 1}), each -> each > level and shiftright({levels}, each) & 1 = 1)"
+    return f"filter(sequence(0, {_LEVELS - 1}), each -> each > {_LEVEL} and shiftright({levels}, each) & 1 = 1)"
 
 
 _SLOTS: dict[SideName, str] = {
-    "left": f"concat(array(level * 2), transform({_coarser(_RIGHT_LEVELS)}, each -> each * 2 + 1))",
+    "left": f"concat(array({_LEVEL} * 2), transform({_coarser(_RIGHT_LEVELS)}, each -> each * 2 + 1))",
     # Left intervals of finer levels, if there are any, are in the odd slot.
-    "right": f"concat(array(level * 2), transform({_coarser(_LEFT_LEVELS)}, each -> each * 2),"
-    f" filter(array(level * 2 + 1), each -> greatest({_LEFT_LEAST}, {_FINEST}) < level))",
+    "right": f"concat(array({_LEVEL} * 2), transform({_coarser(_LEFT_LEVELS)}, each -> each * 2),"
+    f" filter(array({_LEVEL} * 2 + 1), each -> greatest({_LEFT_LEAST}, {_FINEST}) < {_LEVEL}))",
 }
 """The even slot of a level is 2 * level, and the odd slot follows."""
 
 
-def _listed(events: DataFrame, found: DataFrame, side: SideName) -> DataFrame:
+def _listed(levelled: DataFrame, payload: Sequence[str], found: DataFrame, side: SideName) -> DataFrame:
     """A row for each bucket in which an interval is listed, beside the bucket in which it starts."""
-    payload, slot = events.columns, f"{side}_slot"
-    level = F.expr(f"greatest({_OWN}, {_FINEST})").alias("level")
-    levelled = events.crossJoin(found).select(*payload, "facts", _length(side), level)
-    slotted = levelled.select(*payload, F.explode(F.expr(_SLOTS[side])).alias(slot))
+    slot = f"{side}_slot"
+    slotted = levelled.crossJoin(found).select(*payload, F.explode(F.expr(_SLOTS[side])).alias(slot))
     width = F.shiftright(slot, 1) * _BITS
     start, end = _ticks(side)
     first, last = (F.call_function("shiftright", time, width) for time in (start, end - 1))
