@@ -5,6 +5,7 @@ The device "array" is more strict here than elsewhere: its arrays are no NumPy a
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -41,6 +42,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "device_name" in metafunc.fixturenames:
         here = [pytest.param(name, marks=[pytest.mark.gpu] if name == "gpu" else []) for name in HERE]
         metafunc.parametrize("device_name", here, scope="session")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _quick_collections() -> None:
+    """What is there already is no garbage: a collection need not look at ten thousand tests and all kernels."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)

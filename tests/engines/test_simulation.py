@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from itertools import count
 
 import pytest
 
 from gpu_ops.microbatches.folders import LocalFolder
-from tests.support.worlds import draw, quick_collections, run, simulate
+from tests.support.worlds import draw, run, simulate
 
 pytestmark = pytest.mark.slow
 
@@ -17,12 +16,6 @@ PARTS = 4
 STEPS = 5_000 // PARTS
 DEEP_PARTS = 40
 DEEP_STEPS = 200_000 // DEEP_PARTS
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _quick_collections() -> Iterator[None]:
-    with quick_collections():
-        yield
 
 
 def simulate_steps(first_seed: int, steps: int) -> Counter[str]:

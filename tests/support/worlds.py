@@ -5,12 +5,10 @@
 
 from __future__ import annotations
 
-import gc
 import random
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tests.support.simulation import WEIGHTS, Action, World
@@ -99,17 +97,6 @@ def shortest(seed: int, actions: Sequence[Action], ended: Ended) -> Ended:
             break
         size = max(size // 2, 1)
     return ended
-
-
-@contextmanager
-def quick_collections() -> Iterator[None]:
-    """What is there already is no garbage: it need not be looked at after each world."""
-    gc.collect()
-    gc.freeze()
-    try:
-        yield
-    finally:
-        gc.unfreeze()
 
 
 if __name__ == "__main__":
