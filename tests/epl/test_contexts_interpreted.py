@@ -31,7 +31,7 @@ def _nothing_is_held_of_ended_instances() -> Iterator[None]:
 @pytest.mark.slow
 @pytest.mark.parametrize("device", ["cpu", "array"])
 @given(in_contexts())
-@by_default(100, derandomize=True)
+@by_default(75, derandomize=True)
 def test_a_runtime_delivers_what_the_interpreter_delivers(device: str, scenario: Scenario) -> None:
     engine = RuntimeEngine(SCHEMA, device=device)
     try:
@@ -48,7 +48,7 @@ def test_a_runtime_delivers_what_the_interpreter_delivers(device: str, scenario:
 @pytest.mark.slow
 @pytest.mark.parametrize("device", ["cpu", "array"])
 @given(over_jumps())
-@by_default(100, derandomize=True)
+@by_default(50, derandomize=True)
 def test_one_move_of_the_clock_does_what_fell_due_first(device: str, scenario: Scenario) -> None:
     try:
         found = played(scenario, RuntimeEngine(SCHEMA, device=device))

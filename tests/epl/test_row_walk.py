@@ -148,14 +148,14 @@ def test_queries_on_demand_do_what_each_of_them_says() -> None:
     assert not len(runtime.rows("w"))
 
 
-@by_default(200)
+@by_default(100)
 @given(_scripts())
 def test_any_statements_do_what_their_words_say(tmp_path_factory: pytest.TempPathFactory, script: Any) -> None:
     """Windows and tables, deletes, updates and merges, in any cut, with restarts between."""
     _check(script, "cpu", tmp_path_factory.mktemp("walk") / "runtime")
 
 
-@by_default(100)
+@by_default(50)
 @given(_scripts())
 def test_any_statements_on_arrays(tmp_path_factory: pytest.TempPathFactory, script: Any) -> None:
     """The same where columns are arrays."""
