@@ -21,9 +21,10 @@ from gpu_ops.core.polars_frames import plain_type, to_frame
 from gpu_ops.core.time import LIFETIME, TIME_TYPE
 from gpu_ops.core.turns import GROUPING, INSTANCE, ORDER, ROW
 from gpu_ops.errors import ColumnError, PlanError, unknown_column
+from gpu_ops.plan.expression_types import type_of
 from gpu_ops.plan.forms import once_for_each_form
 from gpu_ops.plan.integers import NAMES, Guard, by_type
-from gpu_ops.plan.terms import Rule, Term, as_it_is, remade, terms
+from gpu_ops.plan.terms import Rule, Term, as_it_is, own_name, remade, terms
 
 Expression = nw.Expr | str
 
@@ -354,16 +355,22 @@ def output_schema(schema: pa.Schema, expressions: Sequence[nw.Expr], *, where: s
         PlanError: A column is unknown, a name is the lifetime's, types do not fit, or it reads other rows.
     """
     copied = _copied(schema, expressions, only_columns=only_columns)
-    return _evaluated_schema(schema, tuple(expressions), where, only_columns=only_columns) if copied is None else copied
+    return _made_schema(schema, tuple(expressions), where, only_columns=only_columns) if copied is None else copied
 
 
 @once_for_each_form
+def _made_schema(schema: pa.Schema, expressions: Sequence[nw.Expr], where: str, *, only_columns: bool) -> pa.Schema:
+    """`output_schema` by the types of the expressions' functions, else by evaluating them."""
+    for expression in expressions:
+        check_row_wise(expression, where=where)
+    typed = _typed_schema(schema, expressions, only_columns=only_columns)
+    return _evaluated_schema(schema, expressions, where, only_columns=only_columns) if typed is None else typed
+
+
 def _evaluated_schema(
     schema: pa.Schema, expressions: Sequence[nw.Expr], where: str, *, only_columns: bool
 ) -> pa.Schema:
     """`output_schema` by evaluating the expressions over no rows."""
-    for expression in expressions:
-        check_row_wise(expression, where=where)
     probe = _probe(schema)
     frame = nw.from_native(probe)
     try:
@@ -410,6 +417,39 @@ def _evaluated_schema(
             made = pa.field(name, plain_type(_arrow_type(result[name], where)))
             fields.append(marks.computed(made, read.get(name, ())))
     return pa.schema(fields)
+
+
+def _typed_schema(schema: pa.Schema, expressions: Sequence[nw.Expr], *, only_columns: bool) -> pa.Schema | None:
+    """`output_schema` by the types of the expressions' functions; None where that does not say it."""
+    types = _probe(schema).schema
+    is_marked = any(map(marks.family_of, schema))
+    made: dict[str, pa.Field] = {}
+    for expression in expressions:
+        copies = _copies(expression, schema.names)
+        if copies and len(copies) == len(expression._nodes[0].kwargs["names"]):  # noqa: SLF001
+            fields = {name: schema.field(source).with_name(name) for name, source in copies.items()}
+        else:
+            dtype = type_of(expression, types)
+            name = own_name(expression)
+            arrow = None if dtype is None else _arrow_of(dtype)
+            if name is None or arrow is None:
+                return None
+            known = types.get(name) == dtype and name not in LIFETIME
+            field = schema.field(name).with_nullable(True) if known else pa.field(name, arrow)
+            fields = {name: marks.computed(field, fields_read(expression, schema) if is_marked else ())}
+        if not fields.keys().isdisjoint({*made, *LIFETIME}):
+            return None
+        made |= fields
+    return pa.schema((made if only_columns else {each.name: each for each in schema} | made).values())
+
+
+@lru_cache(maxsize=256)
+def _arrow_of(dtype: pl.DataType) -> pa.DataType | None:
+    """Arrow's type for one of Polars; None if there is none."""
+    try:
+        return plain_type(pl.Series(dtype=dtype).to_arrow().type)
+    except pa.ArrowInvalid:
+        return None
 
 
 def _copied(schema: pa.Schema, expressions: Sequence[nw.Expr], *, only_columns: bool) -> pa.Schema | None:

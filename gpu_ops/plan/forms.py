@@ -9,6 +9,7 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any, TypeVar
 
 import narwhals as nw
+import polars as pl
 import pyarrow as pa
 
 _PLAIN = (*(type(None), bool, int, float, str, bytes), *(datetime.date, datetime.time, datetime.timedelta))
@@ -75,7 +76,7 @@ def _form(value: Any) -> Hashable:
         return kind, value.serialize().to_pybytes()
     if isinstance(value, _BY_REPR):
         return kind, repr(value)
-    if isinstance(value, type):
+    if isinstance(value, type | pl.DataType):
         return value
     raise _UnknownFormError
 

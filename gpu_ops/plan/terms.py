@@ -172,13 +172,18 @@ def renamed(expression: nw.Expr, names: Mapping[str, str]) -> nw.Expr:
 
 def _name(expression: nw.Expr, frame: Any) -> str:
     """The name of an expression's column."""
+    known = own_name(expression)
+    return str(frame.select(expression).columns[0]) if known is None else known
+
+
+def own_name(expression: nw.Expr) -> str | None:
+    """The name of an expression's column, where it is an alias or that of the column that it begins with; else None."""
     first, *rest = expression._nodes  # noqa: SLF001
     if rest and rest[-1].name == "alias":
         return str(rest[-1].kwargs["name"])
     if first.kind.name == "COL" and not any(each.name.startswith("name.") for each in rest):
         return str(first.kwargs["names"][0])
-    (name,) = frame.select(expression).columns
-    return str(name)
+    return None
 
 
 def unnamed(expression: nw.Expr) -> nw.Expr:
