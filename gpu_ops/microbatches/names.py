@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 
 from gpu_ops.core.time import MAX_TIME, MIN_TIME
 from gpu_ops.errors import SourceError
@@ -82,8 +83,11 @@ class Sealed:
         return (start is None or self.end > start) and (end is None or self.start < end)
 
 
+@lru_cache(maxsize=1 << 16)
 def parse(name: str) -> Sealed | None:
     """Parse a file's name; None if no store gives such a name.
+
+    A store is listed before each reading and writing, and most names are those of the last time.
 
     Examples:
         >>> parse("000000000002-000000000002.rows0.cti90.size700.crc00000001.arrow").cti
