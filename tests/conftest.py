@@ -51,6 +51,11 @@ def _quick_collections() -> None:
     gc.freeze()
 
 
+def pytest_unconfigure() -> None:
+    """Let what was frozen be collected at the end, or libraries say that it leaked."""
+    gc.unfreeze()
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _no_wait_for_the_disk() -> Iterator[None]:
     """What is synced outlives a loss of power, which no test brings about; waiting for it takes seconds.
