@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -62,19 +63,6 @@ class WithInstances(OnTicks, family=True):
         self._alive = AliveInstances(kept, device, number)
         self.number, self.ended = number, 0
 
-    def step(self, given: Sequence[StepInput], ctis: Sequence[int]) -> tuple[StepInput, int]:
-        """The rows before the CTI."""
-        cti = min(ctis)
-        found = [waits.before(cti, fed.events) for waits, fed in zip(self._waiting, given, strict=True)]
-        self._alive.take(found[self.side])
-        made = self._made(found[self._points], found[self.side], cti)
-        self.ended += self._alive.forget()
-        return StepInput([each for each in made if each is not None and len(each)]), cti
-
-    def _made(self, rows: Events | None, moved: Events | None, cti: int) -> list[Events | None]:
-        """What becomes of points."""
-        raise NotImplementedError
-
     @property
     def lasting(self) -> Any:
         """int64 numbers of the instances that are there, ascending."""
@@ -101,7 +89,24 @@ class WithInstances(OnTicks, family=True):
             super().restore(tables)
 
 
-class WithinOperator(WithInstances, nodes=(Within,)):
+class OfPoints(WithInstances, family=True):
+    """One that makes something of points as soon as the CTI has passed their places."""
+
+    def step(self, given: Sequence[StepInput], ctis: Sequence[int]) -> tuple[StepInput, int]:
+        """The rows before the CTI."""
+        cti = min(ctis)
+        found = [waits.before(cti, fed.events) for waits, fed in zip(self._waiting, given, strict=True)]
+        self._alive.take(found[self.side])
+        made = self._made(found[self._points], found[self.side], cti)
+        self.ended += self._alive.forget()
+        return StepInput([each for each in made if each is not None and len(each)]), cti
+
+    @abstractmethod
+    def _made(self, rows: Events | None, moved: Events | None, cti: int) -> list[Events | None]:
+        """What becomes of points."""
+
+
+class WithinOperator(OfPoints, nodes=(Within,)):
     """Each event with the instances that it is within.
 
     Args:
@@ -216,7 +221,7 @@ def _numbers(rows: AxisRows, device: Device) -> Any:
     return device.columns.values(rows.frame, PLACE)[0]
 
 
-class OfInstancesOperator(WithInstances, nodes=(OfInstances,)):
+class OfInstancesOperator(OfPoints, nodes=(OfInstances,)):
     """Rows whose instances last, with their columns.
 
     Args:
@@ -322,7 +327,7 @@ class InstanceContentOperator(OfInstancesOperator, nodes=(InstanceContent,)):
         return made
 
 
-class InstanceAsksOperator(WithInstances, nodes=(InstanceAsks,)):
+class InstanceAsksOperator(OfPoints, nodes=(InstanceAsks,)):
     """A point for each instance where its content is asked for.
 
     Args:
