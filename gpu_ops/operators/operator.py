@@ -205,6 +205,9 @@ class Operator(Declaration, family=True):
     def open(self) -> None:
         """Emit events before their ends are known from now on."""
 
+    def without_ends(self) -> None:
+        """Emit, from now on, no ends of events that were emitted before: all who take them ask for starts alone."""
+
     def with_open(self) -> Operator | None:
         """This operator or another one of the node that takes open events; None if no operator does."""
         return None

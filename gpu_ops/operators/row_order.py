@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -28,9 +29,16 @@ def run_ends(*columns: Any) -> Any:
 
 def distinct(values: Any, device: Device) -> Any:
     """The values without repetition, ascending."""
-    # Mostly some ascending runs, one behind the other.
-    ordered = values if device.kernels.ascends(values) else np.sort(values, kind="stable")
-    return ordered[run_starts(ordered)]
+    if device.kernels.ascends(values):
+        return values[run_starts(values)]
+    grid = _grid(values, device)
+    if grid is None:
+        # Mostly some ascending runs, one behind the other.
+        ordered = np.sort(values, kind="stable")
+        return ordered[run_starts(ordered)]
+    here = np.zeros_like(values, dtype=np.bool_, shape=grid.count)
+    here[grid.numbers] = True
+    return (device.kernels.keep(here) << grid.shift) + grid.least
 
 
 def _changes(*columns: Any) -> Any:
@@ -82,6 +90,34 @@ def in_order(keys: Sequence[Any]) -> bool:
     return True
 
 
+@dataclass(frozen=True)
+class _PlaceGrid:
+    """Places that are a power of two apart, or several such steps, as those of turns and cycles are.
+
+    Attributes:
+        least: The least place.
+        shift: The power.
+        count: How many steps there are, at most some for each place.
+        numbers: int64: the step of each place.
+    """
+
+    least: int
+    shift: int
+    count: int
+    numbers: Any
+
+
+def _grid(places: Any, device: Device) -> _PlaceGrid | None:
+    """The grid of some places, at least one; None if they are on none, or far apart."""
+    least, most = device.kernels.extent(places)
+    above, shift = places - least, 0
+    while shift < _MOST_SHIFT and (most - least) >> shift >= 4 * len(places):
+        shift += 4
+    if (most - least) >> shift >= 4 * len(places) or bool((above & ((1 << shift) - 1)).any()):
+        return None
+    return _PlaceGrid(least, shift, ((most - least) >> shift) + 1, above >> shift)
+
+
 def order_in_places(places: Any, keys: Sequence[Any], device: Device) -> Any:
     """int64 order of rows by place, then by some keys, the first one before the others; equal rows keep their order.
 
@@ -89,14 +125,10 @@ def order_in_places(places: Any, keys: Sequence[Any], device: Device) -> Any:
     """
     if not len(places):
         return places
-    kernels = device.kernels
-    least, most = kernels.extent(places)
-    above, shift = places - least, 0
-    while shift < _MOST_SHIFT and (most - least) >> shift >= 4 * len(places):
-        shift += 4
-    if bool((above & ((1 << shift) - 1)).any()) or (most - least) >> shift >= 4 * len(places):
+    kernels, grid = device.kernels, _grid(places, device)
+    if grid is None:
         return stable_order([places, *keys], places, device)
-    codes, count = (above >> shift).astype(np.int32), ((most - least) >> shift) + 1
+    codes, count = grid.numbers.astype(np.int32), grid.count
     if len(keys) == 1:
         return kernels.group_order(codes, count, keys[0].astype(np.int64, copy=False))
     order = stable_order(keys, places, device)

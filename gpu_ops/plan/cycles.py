@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar
@@ -19,6 +19,9 @@ from gpu_ops.plan.joins import Union
 from gpu_ops.plan.lifetimes import AlterLifetime, Lifetime, PointAtEnd, ToPoint
 from gpu_ops.plan.nodes import Ends, Node, Project, check_known
 
+_OF_CYCLES = (pa.field(CLOCK, TIME_TYPE), pa.field(PLACE, pa.int64()))
+"""The columns of rows of aggregates, behind their own."""
+
 BEAT = "@beat"
 """The only column of cycles."""
 
@@ -30,6 +33,7 @@ class InCycles(Node):
     stateless = False
     gathers = True
     collects = True
+    in_pieces = True
 
     @property
     def together(self) -> tuple[str, ...]:
@@ -204,7 +208,7 @@ class CycleWindow(InCycles):
 class TimedWindow(CycleWindow):
     """Rows until their time is up, of windows of one span without a number of rows.
 
-    When each leaves is known as it comes: so no window is walked through, and no key is read.
+    When each leaves is known as it comes: so no window is walked through, no key is read, and no row is kept.
     """
 
     def __post_init__(self) -> None:
@@ -237,6 +241,7 @@ class TimedWindow(CycleWindow):
         return pa.schema([each for each in self.rows.schema if each.name != WINDOW])
 
     time_rule = "CTI T leaves as T"
+    held = "rows that wait"
 
     def needs(self, wanted: Sequence[str]) -> Sequence[tuple[str, ...]]:
         read = {*wanted, PLACE, *self.pick.reads} - {WINDOW}
@@ -448,8 +453,7 @@ class Issued(InCycles):
     @cached_property
     def schema(self) -> pa.Schema:
         fields = [self.rows.schema.field(name) for name in (*self.by, *self.values)]
-        own = [(CLOCK, TIME_TYPE), (PLACE, pa.int64())]
-        return pa.schema([*fields, *own])
+        return pa.schema([*fields, *_OF_CYCLES])
 
     takes_ends: ClassVar[Ends] = "unread"
     time_rule = "CTI T leaves as T; rows that are not superseded hold it back unless their ends may come later"
@@ -500,6 +504,7 @@ class IssuedTotals(InCycles):
         totals: The counts and sums.
         schedule: When the query may run.
         pinned: Whether an empty window stays, and issues its values.
+        drops: Which of ``@clock`` and ``@place`` the rows do not have.
     """
 
     rows: Node
@@ -507,6 +512,7 @@ class IssuedTotals(InCycles):
     totals: tuple[Total, ...]
     schedule: Schedule = WHENEVER
     pinned: bool = False
+    drops: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         check_known(self.rows.schema, [*self.by, *(each.column for each in self.totals if each.column is not None)])
@@ -522,12 +528,16 @@ class IssuedTotals(InCycles):
     @cached_property
     def schema(self) -> pa.Schema:
         fields = [self.rows.schema.field(name) for name in self.by]
-        own = [pa.field(each.name, each.type) for each in self.totals]
-        return pa.schema([*fields, *own, (CLOCK, TIME_TYPE), (PLACE, pa.int64())])
+        totals = [pa.field(each.name, each.type) for each in self.totals]
+        own = [each for each in _OF_CYCLES if each.name not in self.drops]
+        return pa.schema([*fields, *totals, *own])
+
+    def lighter(self, wanted: Collection[str]) -> Node:
+        return replace(self, drops=frozenset({CLOCK, PLACE} - {*wanted}))
 
     takes_ends: ClassVar[Ends] = "later"
     time_rule = "CTI T leaves as T; rows that are not superseded hold it back unless their ends may come later"
-    held = "the last values of each window"
+    held = "the last values of each window, and what rows that are in add to them"
 
     @property
     def numbered(self) -> bool:

@@ -170,6 +170,9 @@ class Node(Identified):
     collects: ClassVar[bool] = False
     """Whether it holds all rows of its inputs in memory before it gives any result."""
 
+    in_pieces: ClassVar[bool] = False
+    """Whether it walks through time, so that a batch takes its input in pieces of time, one after the other."""
+
     @property
     def whole(self) -> tuple[str, ...] | None:
         """Columns such that each piece of its output holds whole groups by them; None if no such columns are known."""

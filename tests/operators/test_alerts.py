@@ -17,6 +17,7 @@ import gpu_ops as g
 from tests.support.cuts import in_any_cut
 from tests.support.cycle_interpreter import Part, Row, alerts
 from tests.support.examples import by_default
+from tests.support.pieces import in_pieces, sizes
 
 PATTERNS = [
     {"a": True, "b": True},
@@ -101,11 +102,12 @@ some_patterns = st.lists(st.sampled_from(PATTERNS), min_size=1, max_size=3, uniq
 
 @pytest.mark.parametrize("device", ["cpu", "array"])
 @by_default(40)
-@given(events=scripts(), kinds=some_kinds, chosen=some_patterns)
+@given(events=scripts(), kinds=some_kinds, chosen=some_patterns, size=sizes)
 def test_alerts_are_those_of_the_interpreter(
-    device: str, events: list[tuple[int, Row]], kinds: tuple[str, ...], chosen: list[dict[str, bool]]
+    device: str, events: list[tuple[int, Row]], kinds: tuple[str, ...], chosen: list[dict[str, bool]], size: int
 ) -> None:
-    answer = alert(g.events(table(events), start="start"), kinds, chosen).collect(device=device)
+    with in_pieces(size):
+        answer = alert(g.events(table(events), start="start"), kinds, chosen).collect(device=device)
     assert answered(answer) == expected(events, kinds, chosen)
 
 

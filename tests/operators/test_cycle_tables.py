@@ -15,6 +15,7 @@ import gpu_ops as g
 from tests.support.cuts import in_any_cut
 from tests.support.cycle_interpreter import Part, Row, together
 from tests.support.examples import by_default
+from tests.support.pieces import in_pieces, sizes
 
 CHAINS = {"a": [Part("span", 3, 4, by=("k",))], "b": [Part("last", 2)]}
 Seen = Mapping[str, Mapping[str, list[Row]]]
@@ -124,9 +125,9 @@ def answered(answer: pa.Table) -> list[Any]:
 
 @pytest.mark.parametrize("name", list(QUERIES))
 @by_default(15)
-@given(events=scripts(), device=st.sampled_from(["cpu", "array"]), seed=st.integers(0, 1 << 20))
+@given(events=scripts(), device=st.sampled_from(["cpu", "array"]), seed=st.integers(0, 1 << 20), size=sizes)
 def test_each_cycle_sees_the_content_of_all_partitions(
-    name: str, events: list[tuple[int, Row]], device: str, seed: int
+    name: str, events: list[tuple[int, Row]], device: str, seed: int, size: int
 ) -> None:
     given = table(events)
     by_stream = [(at, row["s"], row) for at, row in events]
@@ -135,7 +136,8 @@ def test_each_cycle_sees_the_content_of_all_partitions(
         key=repr,
     )
     tables = tables_of(g.events(given, start="start"))
-    assert answered(tables.answer(QUERIES[name](tables)).collect(device=device)) == wanted
+    with in_pieces(size):
+        assert answered(tables.answer(QUERIES[name](tables)).collect(device=device)) == wanted
     running = tables_of(g.events(given.slice(0, 0), start="start"))
     live = running.answer(QUERIES[name](running))
     assert answered(in_any_cut(live, given, device, random.Random(seed))) == wanted

@@ -18,6 +18,7 @@ import gpu_ops as g
 from tests.support.cuts import in_any_cut
 from tests.support.cycle_interpreter import Part, Row, run
 from tests.support.examples import by_default
+from tests.support.pieces import in_pieces, sizes
 
 MS = 1000
 COLUMNS = pa.schema([("id", pa.int64()), ("ts", pa.int64()), ("k", pa.string()), ("g", pa.int64()), ("v", pa.int64())])
@@ -174,16 +175,17 @@ def answered(answer: pa.Table) -> list[Any]:
 
 @pytest.mark.parametrize("device", ["cpu", "array"])
 @by_default(40)
-@given(chain=chains(), events=scripts(), status=st.sampled_from(list(STATUS)))
+@given(chain=chains(), events=scripts(), status=st.sampled_from(list(STATUS)), size=sizes)
 def test_chains_are_those_of_the_interpreter(
-    device: str, chain: list[Part], events: list[tuple[int, Row]], status: str
+    device: str, chain: list[Part], events: list[tuple[int, Row]], status: str, size: int
 ) -> None:
     if circular(chain):
         with pytest.raises(g.PlanError, match="depend on themselves"):
             query(g.events(table(events), start="start"), chain)
         return
     made = query(g.events(table(events), start="start"), chain)
-    assert answered(getattr(made, status)().collect(device=device)) == expected(chain, events, status)
+    with in_pieces(size):
+        assert answered(getattr(made, status)().collect(device=device)) == expected(chain, events, status)
 
 
 @pytest.mark.parametrize("device", ["cpu", "array"])
@@ -208,15 +210,17 @@ def test_no_cut_and_no_restart_changes_an_answer(
     status=st.sampled_from(list(STATUS)),
     every=st.sampled_from([3, 10]),
     seed=st.integers(0, 1 << 20),
+    size=sizes,
 )
 def test_fixed_times_are_those_of_the_interpreter(
-    chain: list[Part], events: list[tuple[int, Row]], status: str, every: int, seed: int
+    chain: list[Part], events: list[tuple[int, Row]], status: str, every: int, seed: int, size: int
 ) -> None:
     if circular(chain):
         return
     given = table(events)
     wanted = expected(chain, events, status, every)
-    assert answered(getattr(query(g.events(given, start="start"), chain, every), status)().collect()) == wanted
+    with in_pieces(size):
+        assert answered(getattr(query(g.events(given, start="start"), chain, every), status)().collect()) == wanted
     live = getattr(query(g.events(given.slice(0, 0), start="start"), chain, every), status)()
     assert answered(in_any_cut(live, given, "cpu", random.Random(seed))) == wanted
 

@@ -120,7 +120,7 @@ def _in_order(touched: Ints, count: int, state: Any) -> None:
 
 
 @kernel(
-    *(INT, INT, INTS, INTS, CODES, INT, INTS, INT, INTS, INTS, INT_TABLE, _BOOLS, INT_TABLE),
+    *(INT, INT, INTS, CODES, INTS, INTS, INT_TABLE, _BOOLS, INTS, CODES, INTS, INT_TABLE, _BOOLS, INT_TABLE),
     *(OWN, output(INT), output(INT), output(INT), output(INT), output(INT), OWN, _OWN_BOOLS),
     *(OWN, output(FLOAT), output(INT), output(INT)),
     allocates=False,
@@ -129,15 +129,16 @@ def issue(  # noqa: C901, PLR0912, PLR0915  (one walk: its parts would take all 
     limit: int,
     pinned: int,
     starts: Ints,
-    ends: Ints,
     codes: Codes,
-    coming: int,
     comes: Ints,
-    going: int,
-    goes: Ints,
     windows: Ints,
     values: Any,
     valid: Any,
+    ends: Ints,
+    gone_codes: Codes,
+    goes: Ints,
+    gone_values: Any,
+    gone_valid: Any,
     totals: Any,
     state: Any,
     touched: Ints,
@@ -158,15 +159,16 @@ def issue(  # noqa: C901, PLR0912, PLR0915  (one walk: its parts would take all 
         limit: The place.
         pinned: Whether empty windows stay.
         starts: The place at which each row comes.
-        ends: That at which it leaves.
         codes: Its key.
-        coming: How many come.
-        comes: These rows, in order of their places; nothing if they are the first ones, in their order.
-        going: How many leave.
-        goes: Likewise.
+        comes: The rows in order of their places; nothing if they are in it.
         windows: The number of each row's window; nothing if windows are numbered as they begin.
         values: A line for each column that is read, of whole numbers.
         valid: Which are not null, likewise; lines of no length if all are.
+        ends: The place at which each row leaves, of those that do.
+        gone_codes: As those of rows that come, like what follows.
+        goes: Likewise.
+        gone_values: Likewise.
+        gone_valid: Likewise.
         totals: The totals, with the fields above.
         state: The keys, with the columns above.
         touched: Room for all keys.
@@ -184,7 +186,7 @@ def issue(  # noqa: C901, PLR0912, PLR0915  (one walk: its parts would take all 
     Returns:
         `DONE`; or the number of a total whose sum does not fit 64 bits.
     """
-    size, come, gone = totals.shape[0], 0, 0
+    size, come, gone, coming, going = totals.shape[0], 0, 0, starts.size, ends.size
     while True:
         place = limit
         if come < coming:
@@ -196,13 +198,13 @@ def issue(  # noqa: C901, PLR0912, PLR0915  (one walk: its parts would take all 
         count = 0
         while gone < going and ends[_row(goes, gone)] == place:
             row = _row(goes, gone)
-            key = codes[row]
+            key = gone_codes[row]
             gone += 1
             if state[key, SEEN] != place:
                 state[key, SEEN] = place
                 touched[count] = key
                 count += 1
-            _add(state, key, row, -1, totals, values, valid)
+            _add(state, key, row, -1, totals, gone_values, gone_valid)
         while come < coming and starts[_row(comes, come)] == place:
             row = _row(comes, come)
             key = codes[row]

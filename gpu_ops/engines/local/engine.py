@@ -9,6 +9,7 @@ from functools import singledispatch
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import pyarrow as pa
 
 from gpu_ops.core.arrow_buffers import integers, later, to_arrow
@@ -17,6 +18,7 @@ from gpu_ops.core.own_errors import own_errors
 from gpu_ops.core.time import TIME_TYPE
 from gpu_ops.devices import Device
 from gpu_ops.engines.local.in_order import run_in_order
+from gpu_ops.engines.local.pieces import pieces, read_of, runs_in_pieces
 from gpu_ops.engines.local.placing import place
 from gpu_ops.engines.local.shapes import Shape, in_shape, shape_schema
 from gpu_ops.engines.progress import Progress, known_rows
@@ -26,10 +28,11 @@ from gpu_ops.ingest.ingress import let_in
 from gpu_ops.microbatches.files import WriteReport
 from gpu_ops.microbatches.files import write as write_file
 from gpu_ops.operators import filter_project
-from gpu_ops.operators.events import Events
+from gpu_ops.operators.events import Events, concat
 from gpu_ops.operators.operator import BatchInput, Operator
 from gpu_ops.operators.runtime.families import registered
 from gpu_ops.plan.advance import Advance, AdvanceTime, Late
+from gpu_ops.plan.lean import lean
 from gpu_ops.plan.nodes import Feed, Node, Source
 
 
@@ -182,12 +185,27 @@ def tables(node: Node, device: Device, *, kept: bool = False) -> Iterator[pa.Tab
 
 def _answers(node: Node, schema: pa.Schema, run: BatchRun) -> Iterator[pa.Table]:
     node, names = node.unkeyed, tuple(schema.names[2:])
+    if runs_in_pieces(node):
+        ready = lean(node)
+        leaves = {each: _leaf(each, run, columns) for each, columns in read_of(ready).items()}
+        for events in run_in_order(ready, pieces(leaves, run.device), run.device):
+            yield to_table(events, schema, run.device)
+        return
     if not node.chain():
         yield from (to_table(events, schema, run.device) for events in execute(node, run, names, cut=True))
         return
     # The answer of filters and projections keeps the chunks that it was computed in.
     columns = filter_project.FilterProject.of(node, run.device, run.shared)
     yield from columns.answers(_inputs(columns, run, names, cut=True)[0], schema)
+
+
+def _leaf(node: Node, run: BatchRun, names: tuple[str, ...]) -> Events:
+    """All events of a leaf, in order of start."""
+    events = concat(_come_in(node, run, names), run.device)
+    assert events is not None  # noqa: S101  (a source gives a batch, which may be empty)
+    if run.device.kernels.ascends(events.start):
+        return events
+    return events.take(np.argsort(events.start, kind="stable"), run.device)
 
 
 def from_table(table: pa.Table, device: Device) -> Events:

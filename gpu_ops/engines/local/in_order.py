@@ -23,7 +23,7 @@ from gpu_ops.operators.events import Events
 from gpu_ops.operators.operator import StepInput
 from gpu_ops.operators.runtime.steps import running
 from gpu_ops.plan.lifetimes import Lifetime
-from gpu_ops.plan.nodes import Feed, Node
+from gpu_ops.plan.nodes import Node
 
 TOGETHER = 64
 """How many files are merged at once: a process may have as few as 256 open. More are merged in passes."""
@@ -207,13 +207,13 @@ def _batches(reader: pa.ipc.RecordBatchFileReader) -> Iterator[pa.Table]:
 
 
 def run_in_order(
-    node: Node, pieces: Iterable[tuple[Mapping[Feed, list[Events]], int]], device: Device
+    node: Node, pieces: Iterable[tuple[Mapping[Any, list[Events]], int]], device: Device
 ) -> Iterator[Events]:
     """Run a plan step by step.
 
     Args:
-        node: A plan whose leaves are `Feed`s.
-        pieces: (events of each leaf, CTI of all leaves).
+        node: A plan whose leaves give no open events.
+        pieces: (events of each leaf, CTI of all leaves). The plan ends at the last one if its CTI is `MAX_TIME`.
         device: Where arrays live.
 
     Yields:
@@ -227,6 +227,8 @@ def run_in_order(
         plan.rest()
         yield from events.events
 
+    cti = None
     for given, cti in pieces:
         yield from step(given, cti)
-    yield from step({}, MAX_TIME)
+    if cti != MAX_TIME:
+        yield from step({}, MAX_TIME)

@@ -170,7 +170,7 @@ class FixedBeatsOperator(OnTicks, nodes=(FixedBeats,)):
             until = int(schedule.places(self._node.until // schedule.every * schedule.every))
             last = min(max(last, until), cti - 1)
         if self._next == MAX_TIME or last < self._next:
-            return StepInput(), cti if self._next == MAX_TIME else min(cti, self._next)
+            return StepInput(), cti if cti == MAX_TIME else min(cti, self._next)
         distance = schedule.every * INSTANT
         place = np.arange(self._next, last + 1, distance)
         self._next = self._next + len(place) * distance

@@ -17,11 +17,12 @@ from gpu_ops.core.turns import CLOCK, PLACE
 from gpu_ops.devices import Device
 from gpu_ops.devices.cpu import issued as m
 from gpu_ops.errors import SumOverflowError
+from gpu_ops.operators.cycles.moves import CycleMoves
 from gpu_ops.operators.events import Events, concat
 from gpu_ops.operators.operator import BatchInput, Operator, StepInput
-from gpu_ops.operators.row_order import in_order
-from gpu_ops.operators.state.fields import nullable_columns
-from gpu_ops.operators.state.rows import GroupInterner
+from gpu_ops.operators.state.fields import NUMBERED_TIME, nullable_columns, row_columns
+from gpu_ops.operators.state.row_runs import RowRuns
+from gpu_ops.operators.state.rows import GroupInterner, rows_from_arrow
 from gpu_ops.plan.cycles import IssuedTotals, Total
 
 _KEY_NUMBERS = {"held": m.HELD, "window": m.WINDOW, "issued": m.ISSUED}
@@ -83,7 +84,8 @@ class IssuedTotalsOperator(Operator, nodes=(IssuedTotals,)):
         self._width = m.KEY_COLUMNS + len(node.totals) * m.TOTAL_COLUMNS
         self._state = np.zeros((0, self._width), np.int64)
         self._numbers = np.zeros(m.NUMBERS, np.int64)
-        self._opens = False
+        self._kept = RowRuns(("high",), device)
+        self._opens, self._ends = False, True
 
     def _fields(self, total: Total) -> list[int]:
         column = -1 if total.column is None else self._columns.index(total.column)
@@ -94,6 +96,10 @@ class IssuedTotalsOperator(Operator, nodes=(IssuedTotals,)):
     def open(self) -> None:
         """Emit rows as soon as they are issued, and again when they are superseded."""
         self._opens = True
+
+    def without_ends(self) -> None:
+        """Emit rows as soon as they are issued, and nothing else."""
+        self._ends = False
 
     def with_open(self) -> Operator | None:
         """Itself: it takes each row's start and end as they come."""
@@ -113,12 +119,13 @@ class IssuedTotalsOperator(Operator, nodes=(IssuedTotals,)):
         return self._stepped(given[0], ctis[0], self._node.schema.names)
 
     def _stepped(self, fed: StepInput, cti: int, wanted: Sequence[str]) -> tuple[StepInput, int]:
-        rows = concat([each for each in (*fed.events, *fed.opened, *fed.closed) if len(each)], self._device)
-        made = StepInput() if rows is None else self._walked(rows, fed, cti, wanted)
+        comes, goes = self._moves(fed, cti)
+        made = self._walked(comes, goes, cti, wanted) if len(comes) or len(goes) else StepInput()
         if cti == MAX_TIME:
             rest = self._rest(wanted)
             made = StepInput([*made.events, *([rest] if rest is not None else [])], made.opened, made.closed)
             self._state = np.zeros((0, self._width), np.int64)
+            self._kept.replace([])
             return made, cti
         self._forget()
         issued = self._state[self._shown, m.ISSUED]
@@ -131,39 +138,37 @@ class IssuedTotalsOperator(Operator, nodes=(IssuedTotals,)):
 
     # The walk
 
-    def _walked(self, rows: Events, fed: StepInput, cti: int, wanted: Sequence[str]) -> StepInput:
+    def _moves(self, fed: StepInput, cti: int) -> tuple[CycleMoves, CycleMoves]:
+        """The rows that come, and those that leave before the CTI; others with known ends are kept until they do."""
+        came = self._read(concat([each for each in (*fed.events, *fed.opened) if len(each)], self._device))
+        closed = self._read(concat([each for each in fed.closed if len(each)], self._device))
+        whole = came.cut(0, sum(map(len, fed.events)))
+        leaves = [CycleMoves.of(each, self._columns, self._device) for each in self._kept.due(cti - 1)]
+        if cti == MAX_TIME:
+            rest = [CycleMoves.of(each, self._columns, self._device) for each in self._kept.pieces()]
+            return came, CycleMoves.joined([*leaves, *rest, whole, closed])
+        goes = whole.ends < cti
+        if not goes.all():
+            self._kept.add(whole.take(np.flatnonzero(~goes)).kept(self._columns, self._device))
+            whole = whole.take(np.flatnonzero(goes))
+        return came, CycleMoves.joined([*leaves, whole, closed])
+
+    def _walked(self, comes: CycleMoves, goes: CycleMoves, cti: int, wanted: Sequence[str]) -> StepInput:
         """What comes and leaves in a step, as rows that are issued, and rows that end."""
-        node, device, columns = self._node, self._device, self._device.columns
-        host = columns.host
-        whole, opened = (sum(map(len, some)) for some in (fed.events, fed.opened))
-        starts, ends = host(rows.start), host(rows.ends)
-        codes = host(self._keys.codes(rows.frame))
-        coming, none = whole + opened, np.zeros(0, np.int64)
-        number = host(columns.values(rows.frame, PLACE)[0])
-        keys = [starts[:coming], number[:coming]]
-        comes = none if in_order(keys) else np.lexsort(keys[::-1])
-        goes, going = none, whole
-        if fed.closed or (whole and int(ends[:whole].max()) >= cti):
-            goes = np.concatenate([np.flatnonzero(ends[:whole] < cti), np.arange(coming, len(starts))])
-            going = len(goes)
-        left = ends[goes] if len(goes) else ends[:going]
-        if not device.kernels.ascends(columns.array(left)):
-            order = np.argsort(left, kind="stable")
-            goes = goes[order] if len(goes) else order
-        windows = host(columns.values(rows.frame, WINDOW)[0]) if node.numbered else np.zeros(0, np.int64)
+        node = self._node
         self._make_room()
-        totals, size = len(node.totals), coming + going + 1
+        totals, size = len(node.totals), len(comes) + len(goes) + 1
         lines = _Lines.room(size, totals, placed=PLACE in wanted)
         known = int((self._state[:, m.ISSUED] != m.UNKNOWN).sum())
         ended = np.empty((m.VALUES + 2 * totals, min(known, size) + 1), np.int64)
-        values, valid = self._read(rows.frame)
         double = np.zeros(1)
         self._state[:, m.OPEN] = -1
         self._numbers[[m.MADE, m.ENDED, m.NULLS]] = 0
         why = m.issue(
-            cti, int(node.pinned), starts, ends, codes, coming, comes, going, goes, windows, values, valid,
-            self._totals, self._state, np.empty(len(self._state), np.int64), lines.since, lines.until, lines.key,
-            lines.of, lines.values, lines.nulls, ended, double, double.view(np.int64), self._numbers,
+            cti, int(node.pinned), comes.starts, comes.codes, comes.arriving, comes.windows, comes.values, comes.valid,
+            goes.ends, goes.codes, goes.leaving, goes.values, goes.valid, self._totals, self._state,
+            np.empty(len(self._state), np.int64), lines.since, lines.until, lines.key, lines.of, lines.values,
+            lines.nulls, ended, double, double.view(np.int64), self._numbers,
         )  # fmt: skip
         if why != m.DONE:
             raise SumOverflowError(
@@ -173,6 +178,9 @@ class IssuedTotalsOperator(Operator, nodes=(IssuedTotals,)):
             )
         lines = lines if self._numbers[m.NULLS] else replace(lines, nulls=None)
         made = lines.take(slice(0, int(self._numbers[m.MADE])))
+        if not self._ends:
+            rows = self._rows(made, wanted)
+            return StepInput([], [Events(rows.start, TICK, rows.frame)] if len(rows) else [])
         ended = ended[:, : self._numbers[m.ENDED]]
         since, until, key, of = ended[: m.VALUES]
         over = _Lines(since, until, key, of, ended[m.VALUES : -totals], ended[-totals:] != 0)
@@ -194,20 +202,27 @@ class IssuedTotalsOperator(Operator, nodes=(IssuedTotals,)):
             return StepInput([*closed, *known])
         return StepInput(known, [] if stays is None else [Events(stays.start, TICK, stays.frame)], closed)
 
-    def _read(self, frame: Any) -> tuple[Any, Any]:
-        """(host int64 lines of the columns that are read, host bools of those that are not null)."""
-        columns, count = self._device.columns, self._device.columns.rows(frame)
+    def _read(self, rows: Events | None) -> CycleMoves:
+        """Some rows, as the walk takes them."""
+        node, columns, host = self._node, self._device.columns, self._device.columns.host
+        if rows is None:
+            return CycleMoves.none(len(self._columns))
         lines, valids = list[Any](), list[Any]()
         for name in self._columns:
-            valid = columns.validity(frame, name)
+            valid = columns.validity(rows.frame, name)
             valids.append(valid if valid is None else columns.host(valid))
-            summed = any(each.column == name and not each.counts for each in self._node.totals)
-            values = columns.host(columns.values(frame, name)[0]) if summed else np.zeros(count, np.int64)
+            summed = any(each.column == name and not each.counts for each in node.totals)
+            values = host(columns.values(rows.frame, name)[0]) if summed else np.zeros(len(rows), np.int64)
             lines.append(values.astype(np.int64, copy=False))
-        made = lines[0].reshape(1, count) if len(lines) == 1 else np.array(lines, np.int64).reshape(len(lines), count)
+        windows = host(columns.values(rows.frame, WINDOW)[0]) if node.numbered else np.zeros(0, np.int64)
+        number = host(columns.values(rows.frame, PLACE)[0])
+        codes = host(self._keys.codes(rows.frame))
+        values = lines[0].reshape(1, -1) if len(lines) == 1 else np.array(lines, np.int64).reshape(-1, len(rows))
         if all(each is None for each in valids):
-            return made, np.zeros((len(lines), 0), np.bool_)
-        return made, np.stack([np.ones(count, np.bool_) if each is None else each for each in valids])
+            there = np.zeros((len(lines), 0), np.bool_)
+        else:
+            there = np.stack([np.ones(len(rows), np.bool_) if each is None else each for each in valids])
+        return CycleMoves(host(rows.start), host(rows.ends), codes, number, windows, values, there)
 
     # What goes out
 
@@ -254,15 +269,17 @@ class IssuedTotalsOperator(Operator, nodes=(IssuedTotals,)):
         count = len(self._keys)
         self._make_room()
         used = self._state[:count, m.WINDOW] >= 0
-        if self._keys.crowded and self._keys.forget(used) is not None:
+        numbers = self._keys.forget(used) if self._keys.crowded else None
+        if numbers is not None:
+            self._kept.renumber(numbers)
             left, self._state = self._state[:count][used], np.zeros((0, self._width), np.int64)
             self._make_room()
             self._state[: len(left)] = left
 
     @property
     def alive(self) -> int:
-        """How many windows it knows."""
-        return int((self._state[:, m.WINDOW] >= 0).sum())
+        """How many windows it knows, and rows whose ends are known."""
+        return int((self._state[:, m.WINDOW] >= 0).sum()) + len(self._kept)
 
     waiting = 0
 
@@ -278,6 +295,9 @@ class IssuedTotalsOperator(Operator, nodes=(IssuedTotals,)):
         made["number"] = pa.table({"next": pa.array([int(self._numbers[m.WINDOWS])])})
         if self._node.by and self._keys.keys is not None:
             made["keys"] = columns.to_arrow(self._keys.keys, self._key_schema)
+        rows = self._kept.rows()
+        if rows is not None:
+            made["inside"] = rows.to_arrow(self._node.rows.schema, self._device, pa.array)
         return made
 
     def declared(self, tables: Tables) -> Iterator[StateTable]:
@@ -297,6 +317,9 @@ class IssuedTotalsOperator(Operator, nodes=(IssuedTotals,)):
         )
         yield StateTable("windows", columns, rows=keys, required=True, rules=(issued,))
         yield StateTable("number", {"next": count}, rows=1, required=True)
+        columns = CycleMoves.none(len(self._columns)).kept(self._columns, self._device).columns
+        later = replace(NUMBERED_TIME, above="low")
+        yield StateTable("inside", row_columns(NUMBERED_TIME, later, keys, columns=columns))
 
     def restore(self, tables: Mapping[str, pa.Table]) -> None:
         """The state that `tables` gave."""
@@ -312,3 +335,5 @@ class IssuedTotalsOperator(Operator, nodes=(IssuedTotals,)):
             for name, at in _TOTAL_NUMBERS.items():
                 self._state[:count, begin + at] = windows[f"{name} {each}"].to_numpy()
         self._numbers[m.WINDOWS] = tables["number"]["next"][0].as_py()
+        if "inside" in tables:
+            self._kept.put_back(rows_from_arrow(tables["inside"], self._device))

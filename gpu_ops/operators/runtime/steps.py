@@ -203,6 +203,13 @@ def _open_windows(plan: RunningNode) -> None:
             for each, at in takers[node]
         )
 
+    def asks_ends(node: RunningNode) -> bool:
+        """Whether any that takes a node's events reads their ends."""
+        return any(
+            asks_ends(each) if each.own is not None and each.own.passes_open else each.reads[at] != "unread"
+            for each, at in takers[node]
+        )
+
     def reached(node: RunningNode) -> Iterator[RunningNode]:
         for each, _ in takers[node]:
             if each.own is not None and each.own.passes_open:
@@ -213,6 +220,8 @@ def _open_windows(plan: RunningNode) -> None:
     for node in nodes:
         if node.own is not None and node.own.gives_open and all_take(node):
             node.own.open()
+            if not asks_ends(node):
+                node.own.without_ends()
             for each in reached(node):
                 if each.own is not None and (opened := each.own.with_open()) is not None:
                     each.own = opened
