@@ -317,9 +317,9 @@ class IssuedTotalsOperator(Operator, nodes=(IssuedTotals,)):
         )
         yield StateTable("windows", columns, rows=keys, required=True, rules=(issued,))
         yield StateTable("number", {"next": count}, rows=1, required=True)
-        columns = CycleMoves.none(len(self._columns)).kept(self._columns, self._device).columns
+        kept = CycleMoves.none(len(self._columns)).kept(self._columns, self._device)
         later = replace(NUMBERED_TIME, above="low")
-        yield StateTable("inside", row_columns(NUMBERED_TIME, later, keys, columns=columns))
+        yield StateTable("inside", row_columns(NUMBERED_TIME, later, keys, columns=kept.columns))
 
     def restore(self, tables: Mapping[str, pa.Table]) -> None:
         """The state that `tables` gave."""

@@ -58,7 +58,7 @@ from gpu_ops.texts.expressions import (
     Syntax,
     Wildcard,
 )
-from gpu_ops.texts.placed_error import failure_at, unsupported
+from gpu_ops.texts.placed_error import failure_at
 
 _SIDES = ("@first", "@second")
 
@@ -312,8 +312,6 @@ class SelectPlanner:
             events = self._rows.alerts[select.source.place]
             table = BoundTable("", events.schema, self._fresh())
             node = _prefixed(events, table)
-            if select.group_by or select.having is not None:
-                raise unsupported(select, "groups over an alert", "Group in another query, which reads this one.")
             return self._restricted(_Joined(node, (table,)), conditions, outer)
         source = select.source
         self._check_aliases(source)
