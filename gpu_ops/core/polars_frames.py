@@ -54,7 +54,7 @@ def from_frame(frame: pl.DataFrame, schema: pa.Schema) -> pa.Table:
     texts = {name for name, dtype in frame.schema.items() if dtype == pl.String} if frame.height < FEW else ()
     if all(pa.types.is_primitive(field.type) or _is_short(field, texts) for field in schema):
         # Column by column: a frame gives each of its chunks as a record batch, which takes three times as long.
-        columns = [restore(pa.chunked_array(frame[field.name]), field.type) for field in schema]
+        columns = [restore(pa.chunked_array(frame.get_column(field.name)), field.type) for field in schema]
         return pa.Table.from_arrays(columns, schema=schema)
     table = frame.to_arrow()
     return pa.Table.from_arrays([restore(table[field.name], field.type) for field in schema], schema=schema)

@@ -104,8 +104,8 @@ class OrderKernels(Protocol):
     def edge_counts(self, first: Ints, second: Ints) -> tuple[Ints, Ints, Ints]:
         """The distinct values of two ascending runs of int64, and how often each stands in the one and in the other."""
 
-    def numbered_turns(self, starts: Ints, keys: Ints, begins: Ints, gives: int, clock: int) -> tuple[Ints, Ints, int]:
-        """The turns of events of several runs, and what the clock shows in them.
+    def numbered_turns(self, starts: Ints, keys: Ints, begins: Ints, clock: int) -> tuple[Ints, Ints, Ints, Ints]:
+        """The turns of events of several runs, and those in which the clock moves.
 
         Events come in order of their starts, then of their keys, then of their runs. The clock moves before an event
         that starts later than it shows, by a turn of its own.
@@ -114,11 +114,11 @@ class OrderKernels(Protocol):
             starts: int64 starts of all events, run by run; those of a run are in order.
             keys: int64 keys.
             begins: int64[runs + 1]: where each run begins.
-            gives: The run whose turns are given; -1 for those in which the clock moves.
             clock: What the clock shows before all events.
 
         Returns:
-            (int64 turns, from 0 on; int64 what the clock shows in each; how many turns all events take).
+            (int64 turns of the events, from 0 on; what the clock shows in each; the turns in which it moves; what it
+            shows then).
         """
 
     def touched_rows(self, codes: Codes, places: Ints, groups: int) -> tuple[Ints, Ints, Ints, Ints]:

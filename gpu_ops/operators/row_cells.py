@@ -43,17 +43,8 @@ def cell_values(cells: Sequence[Cell], frames: Sequence[tuple[Frame, str]], devi
     if texts:
         found.update(zip(texts, _ranked([(cells[at], *frames[at]) for at in texts], device), strict=True))
     for at, (cell, (frame, name)) in enumerate(zip(cells, frames, strict=True)):
-        if cell.kind == "text":
-            continue
-        stored, valid = device.columns.values(frame, name)
-        numbers = device.columns.host(stored)
-        if cell.kind == "float":
-            # -0.0 equals 0.0, and all NaNs are one.
-            numbers = numbers.astype(np.float64) + 0.0
-            numbers = np.where(np.isnan(numbers), np.nan, numbers)
-        else:
-            numbers = numbers.astype(np.int64, copy=False)
-        found[at] = numbers, True if valid is None else device.columns.host(valid), _absent(cell)
+        if cell.kind != "text":
+            found[at] = stored_values(cell, frame, name, device)
     begins = np.cumsum([0, *(len(found[at][0]) + 1 for at in range(len(cells)))]).astype(np.int64)
     values, there = np.zeros(begins[-1], np.int64), np.zeros(begins[-1], np.bool_)
     for at in range(len(cells)):
@@ -63,6 +54,19 @@ def cell_values(cells: Sequence[Cell], frames: Sequence[tuple[Frame, str]], devi
         if absent is not None:
             into[last], there[last] = absent, True
     return CellValues(begins, values, there)
+
+
+def stored_values(cell: Cell, frame: Frame, name: str, device: Device) -> tuple[Any, Any, Any]:
+    """(the numbers of a cell that is no text, which of them are not null, what it is for no row)."""
+    stored, valid = device.columns.values(frame, name)
+    numbers = device.columns.host(stored)
+    if cell.kind == "float":
+        # -0.0 equals 0.0, and all NaNs are one.
+        numbers = numbers.astype(np.float64) + 0.0
+        numbers = np.where(np.isnan(numbers), np.nan, numbers)
+    else:
+        numbers = numbers.astype(np.int64, copy=False)
+    return numbers, True if valid is None else device.columns.host(valid), _absent(cell)
 
 
 def _absent(cell: Cell) -> Any:

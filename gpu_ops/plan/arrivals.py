@@ -9,7 +9,7 @@ import narwhals as nw
 
 from gpu_ops.core.turns import ROW
 from gpu_ops.errors import ColumnError, PlanError
-from gpu_ops.plan.ledger import TURN_NUMBER, AtClock, EventLedger
+from gpu_ops.plan.ledger import TURN_NUMBER, AtClock, EventLedger, TurnNumbers
 from gpu_ops.plan.nodes import Filter, KeyBy, Node, Project
 
 TURN_COLUMN, ROW_COLUMN = "turn", "row"
@@ -38,14 +38,14 @@ def on_turns(
 
     Args:
         streams: The streams by their names.
-        order: As in `EventLedger`.
+        order: As in `TurnNumbers`.
         since: Likewise.
         until: Likewise.
         moves: Likewise.
 
     Raises:
-        ColumnError: As `EventLedger`.
-        PlanError: As `EventLedger`; or some of the events are on Spark and some are not.
+        ColumnError: As `TurnNumbers`.
+        PlanError: As `TurnNumbers`; or some of the events are on Spark and some are not.
     """
     there = [name for name, node in streams.items() if node.on_spark]
     if there and len(there) < len(streams):
@@ -55,9 +55,9 @@ def on_turns(
             remedy="Give all as DataFrames: spark.createDataFrame(table).",
         )
     nodes = tuple(KeyBy(node, ()) if node.key else node for node in streams.values())
-    ticks = EventLedger(nodes, tuple(streams), None, order, since, until, moves)
-    made = {name: EventLedger(nodes, tuple(streams), at, order, since, until, moves) for at, name in enumerate(streams)}
-    return OnTurns(made, ticks, since)
+    numbers = TurnNumbers(nodes, tuple(streams), order, since, until, moves)
+    made = {name: EventLedger.of(numbers, at) for at, name in enumerate(streams)}
+    return OnTurns(made, EventLedger.of(numbers, None), since)
 
 
 def delivered(deliveries: Node, ticks: Node, columns: Mapping[str, str], shows: tuple[int | None, int | None]) -> Node:
@@ -78,10 +78,23 @@ def delivered(deliveries: Node, ticks: Node, columns: Mapping[str, str], shows: 
             raise ColumnError("Deliveries have a column of this name.", column=name, remedy="Give it another name.")
     new, _ = shows
     kinds = [each for each in shows if each is not None]
-    some = Filter(deliveries, nw.col(ROW).is_in(kinds))
+    some = deliveries if _always(deliveries, ROW) in kinds else Filter(deliveries, nw.col(ROW).is_in(kinds))
     word = nw.lit("old" if new is None else "new")
     if len(kinds) == 2:
         word = nw.when(nw.col(ROW) == new).then(word).otherwise(nw.lit("old"))
     shown = [nw.col(TURN_NUMBER).alias(TURN_COLUMN), word.alias(ROW_COLUMN)]
     shown += [nw.col(name).alias(other) for name, other in columns.items()]
     return Project(AtClock(some, ticks), tuple(shown), keep=False)
+
+
+def _always(node: Node, name: str) -> int | None:
+    """The number that a column has in each row, if the plan says so."""
+    while isinstance(node, Project):
+        value = node.values.get(name)
+        while value is not None and value.name == "alias":
+            (value,) = value.terms
+        if value is not None and value.name != "col":
+            return value.literal
+        name = name if value is None else value.options["name"]
+        node = node.input
+    return None

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
+from functools import cached_property
 from typing import Any
 
 import narwhals as nw
@@ -110,14 +111,35 @@ class Guard:
 
     def may_not_fit(self, known: Known) -> bool:
         """Whether any number may not fit its type, by the ranges of the columns."""
-        ranges = IntegerRanges(known)
-        return any(ranges.overflows(term) for value in self.values.values() for term in value.walk())
+        # Numbers of narrower ranges fit too: mostly the next step has those of the last one.
+        fits, now = self._fits, {name: known(name) for name in self._columns}
+        if fits and all(each == fits[name] or _is_within(each, fits[name]) for name, each in now.items()):
+            return False
+        ranges = IntegerRanges(now.__getitem__)
+        if any(ranges.overflows(term) for value in self.values.values() for term in value.walk()):
+            return True
+        fits.update(now)
+        return False
+
+    @cached_property
+    def _columns(self) -> tuple[str, ...]:
+        terms = (term for value in self.values.values() for term in value.walk())
+        return tuple(dict.fromkeys(term.options["name"] for term in terms if term.name == "col" and term.holds))
+
+    @cached_property
+    def _fits(self) -> dict[str, Range | None]:
+        """Ranges of columns for which all numbers fit."""
+        return {}
 
     def wrong(self, known: Known, tests: Tests) -> nw.Expr:
         """A condition: whether a row has a number that does not fit; null counts as no."""
         ranges = IntegerRanges(known)
         found = _either(_wrong(value, ranges, tests) for value in self.values.values())
         return nw.lit(False) if found is None else found
+
+
+def _is_within(one: Range | None, other: Range | None) -> bool:
+    return one is not None and other is not None and one.within(other)
 
 
 def by_type(name: str) -> Range | None:

@@ -30,18 +30,19 @@ DEPTH = TURN // LEVEL - 2
 
 
 @dataclass(frozen=True, eq=False)
-class EventLedger(Node):
-    """The arrivals of one of several streams, or the ticks, on turns.
+class TurnNumbers(Node):
+    """Where the events of several streams come in one order, and where the clock moves: the numbers of all turns.
 
     Events come in order of their starts. Those of one start come in the order of a column; of several streams, in the
     order of the streams. The first turn is a tick that shows `since`. Where the clock moves, it does so before an event
     that starts later than it shows, by a turn of its own.
 
+    It gives a piece for each stream, with the places of its events in their order, then a piece for the ticks; none is
+    left out, and no step without turns gives any. `EventLedger` takes one of them.
+
     Attributes:
         streams: Streams of events, of which the starts are read.
         called: What errors call them.
-        gives: The number of the stream whose arrivals it gives: its columns, ``@clock`` and ``@place``. None for the
-            ticks.
         order: A column that each stream has; None where no two events of a stream start together.
         since: What the clock shows first, in ticks.
         until: What it shows last, if that is later than the last event; None for nothing more.
@@ -53,7 +54,6 @@ class EventLedger(Node):
 
     streams: tuple[Node, ...]
     called: tuple[str, ...]
-    gives: int | None
     order: str | None = None
     since: int = 0
     until: int | None = None
@@ -97,11 +97,72 @@ class EventLedger(Node):
     def over(self, *inputs: Node) -> Node:
         return replace(self, streams=inputs)
 
+    schema = pa.schema([(CLOCK, TIME_TYPE)])
+    duration: ClassVar[int | None] = TICK
+    stateless = False
+    takes_ends: ClassVar[Ends] = "unread"
+    gathers = True
+    collects = True
+
+    @property
+    def together(self) -> tuple[str, ...]:
+        return ()
+
+    def split(self, below: Sequence[Split]) -> Split:
+        return Split()
+
+    time_rule = "the oldest CTI of all inputs leaves, as the place of the next turn"
+    held = "the starts of events up to the oldest CTI, in order"
+
+    def kept(self, at: int, wanted: Sequence[str] = ()) -> tuple[str, ...]:
+        """The columns of a stream that are read to number its events, and some more."""
+        names = self.streams[at].schema.names
+        return tuple(name for name in names if name == self.order or name in wanted) or tuple(names[:1])
+
+    def needs(self, wanted: Sequence[str]) -> Sequence[tuple[str, ...]]:
+        return [self.kept(at) for at in range(len(self.streams))]
+
+    def describe(self) -> str:
+        order = "" if self.order is None else f" order={self.order}"
+        clock = "" if self.moves else ", the clock stays"
+        until = "" if self.until is None else f" until={format_time(self.until)}"
+        return f"TurnNumbers of {', '.join(self.called)}{order} since={format_time(self.since)}{until}{clock}"
+
+
+@dataclass(frozen=True, eq=False)
+class EventLedger(Node):
+    """The arrivals of one of several streams, or the ticks, on turns.
+
+    Attributes:
+        numbers: The numbers of the turns.
+        gives: The number of the stream whose arrivals it gives: its columns, ``@clock`` and ``@place``. None for the
+            ticks.
+        events: The events of that stream; None for the ticks.
+    """
+
+    numbers: TurnNumbers
+    gives: int | None
+    events: Node | None
+
+    @classmethod
+    def of(cls, numbers: TurnNumbers, gives: int | None) -> EventLedger:
+        """What it gives of a stream, or the ticks."""
+        return cls(numbers, gives, None if gives is None else numbers.streams[gives])
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return (self.numbers,) if self.events is None else (self.numbers, self.events)
+
+    def over(self, *inputs: Node) -> Node:
+        numbers, *events = inputs
+        assert isinstance(numbers, TurnNumbers)  # noqa: S101  (nothing comes between)
+        return replace(self, numbers=numbers, events=events[0] if events else None)
+
     @cached_property
     def schema(self) -> pa.Schema:
-        if self.gives is None:
+        if self.events is None:
             return TICKS
-        return pa.schema([*self.streams[self.gives].schema, (CLOCK, TIME_TYPE), (PLACE, pa.int64())])
+        return pa.schema([*self.events.schema, (CLOCK, TIME_TYPE), (PLACE, pa.int64())])
 
     duration: ClassVar[int | None] = TICK
     stateless = False
@@ -116,24 +177,15 @@ class EventLedger(Node):
     def split(self, below: Sequence[Split]) -> Split:
         return Split() if self.gives is None else Split.of_stream(self.gives, self.schema.names)
 
-    time_rule = "the oldest CTI of all inputs leaves, as the place of the next turn"
-    held = "events up to the oldest CTI, in order"
-
-    def kept(self, at: int, wanted: Sequence[str]) -> tuple[str, ...]:
-        """The columns of a stream that it needs to give the wanted ones."""
-        read = {self.order, *(wanted if at == self.gives else ())}
-        names = self.streams[at].schema.names
-        return tuple(name for name in names if name in read) or tuple(names[:1])
+    time_rule = "CTI T leaves as T"
+    held = "events that have no number yet"
 
     def needs(self, wanted: Sequence[str]) -> Sequence[tuple[str, ...]]:
-        return [self.kept(at, wanted) for at in range(len(self.streams))]
+        return [(CLOCK,)] if self.gives is None else [(CLOCK,), self.numbers.kept(self.gives, wanted)]
 
     def describe(self) -> str:
-        gives = "ticks" if self.gives is None else self.called[self.gives]
-        order = "" if self.order is None else f" order={self.order}"
-        clock = "" if self.moves else ", the clock stays"
-        until = "" if self.until is None else f" until={format_time(self.until)}"
-        return f"EventLedger {gives} of {', '.join(self.called)}{order} since={format_time(self.since)}{until}{clock}"
+        gives = "ticks" if self.gives is None else self.numbers.called[self.gives]
+        return f"EventLedger {gives}"
 
 
 def _kind_of(node: Node, order: str | None) -> str:

@@ -56,6 +56,7 @@ class Pattern(Node):
         drops: The columns that nobody reads.
         unseen: The streams whose events are none: what starts and ends instances of a context.
         spans: Whether matches have `SINCE`: what the clock showed at the first event that they name.
+        sure: For each stream the condition that all of its rows fulfil, and none for the others.
     """
 
     streams: tuple[Node, ...]
@@ -69,6 +70,7 @@ class Pattern(Node):
     drops: frozenset[str] = frozenset()
     unseen: tuple[int, ...] = ()
     spans: bool = False
+    sure: tuple[str, ...] = ()
 
     @property
     def inputs(self) -> tuple[Node, ...]:
@@ -134,6 +136,10 @@ class Pattern(Node):
         ]
         return [*own, (CLOCK, ASK)]
 
+    def mask_of(self, atom: EventAtom) -> str:
+        """The column of its stream that says which rows an atom may take; none for all."""
+        return "" if atom.holds in self.sure else atom.holds
+
     @cached_property
     def _read(self) -> set[str]:
         """The properties that conditions read."""
@@ -142,7 +148,7 @@ class Pattern(Node):
             cells = [cell for each in part.programs if each is not None for cell in each.cells]
             if isinstance(part, EventAtom):
                 cells += part.equal or ()
-                found.add(part.holds)
+                found.add(self.mask_of(part))
             found |= {bare_column(cell.value) or "" for cell in cells}
         return found
 

@@ -38,6 +38,12 @@ class _PatternRows:
     names: dict[str, str] = field(default_factory=dict)
     masks: list[str] = field(default_factory=list)
 
+    @property
+    def only_mask(self) -> str:
+        """The condition that all atoms of the stream have, if it is a column made for them: rows are those with it."""
+        masks = dict.fromkeys(self.masks)
+        return next((each for each in masks if len(masks) == 1 and each in self.columns), "")
+
 
 @dataclass
 class PatternStreams:
@@ -132,6 +138,7 @@ class PatternStreams:
             flat,
             unseen=unseen,
             spans=spans,
+            sure=tuple(each.only_mask for each in self._streams),
         )
 
     def _column(self, stream: int, value: nw.Expr, what: str) -> str:
@@ -213,8 +220,12 @@ class PatternColumns:
 
 def _rows(stream: _PatternRows) -> Node:
     """The rows of a stream that an atom may take."""
-    rows = extended(stream.node, stream.columns.values())
-    if stream.masks and all(stream.masks):
+    only = stream.only_mask
+    rows = extended(stream.node, [each for name, each in stream.columns.items() if name != only])
+    if only in stream.columns:
+        rows = Filter(rows, stream.columns[only])
+    elif stream.masks and all(stream.masks):
         masks = [nw.col(name) for name in dict.fromkeys(stream.masks)]
         rows = Filter(rows, masks[0] if len(masks) == 1 else nw.any_horizontal(*masks, ignore_nulls=False))
-    return selected(rows, [*stream.properties.names, CLOCK, PLACE, *stream.columns])
+    kept = [name for name in stream.columns if name != only]
+    return selected(rows, [*stream.properties.names, CLOCK, PLACE, *kept])

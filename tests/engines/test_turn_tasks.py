@@ -56,7 +56,7 @@ def _numbers(times: Any) -> Any:
 def _in_tasks(last: AtClock) -> pa.Table:
     """What tasks make of the events of a plan."""
     part = TurnFragment.of(last)
-    payloads = tuple(each.streams[each.gives or 0].schema for each in part.streams)
+    payloads = tuple(each.numbers.streams[each.gives or 0].schema for each in part.streams)
     slots = shared_slots(payloads, part.keys)
     task = part.task(payloads, last.schema, slots)
     columns = pa.schema([("start", UTC), ("clock", UTC), ("stream", pa.int32()), *slots.schema])

@@ -221,16 +221,16 @@ _BASED = st.tuples(st.just(4), st.integers(0, 1))
 
 @st.composite
 def numbered_runs(draw: st.DrawFn) -> tuple[Any, ...]:
-    """What `numbered_turns` takes, but for whether the clock moves: that is drawn with the run that it gives."""
+    """What `numbered_turns` takes."""
     event = st.tuples(st.integers(0, 4), st.integers(0, 3))
     runs = [sorted(draw(st.lists(event, max_size=5, unique=True))) for _ in range(draw(st.integers(1, 3)))]
     rows = [row for run in runs for row in run]
     begins = np.cumsum([0, *map(len, runs)])
     starts, keys = (ints([row[at] for row in rows]) for at in range(2))
-    return starts, keys, ints(begins), draw(st.integers(-1, len(runs) - 1)), draw(st.integers(-1, 2))
+    return starts, keys, ints(begins), draw(st.integers(-1, 2))
 
 
-def turns_in_order(starts: Any, keys: Any, begins: Any, gives: int, clock: int) -> tuple[Any, Any, int]:
+def turns_in_order(starts: Any, keys: Any, begins: Any, clock: int) -> tuple[Any, ...]:
     run = np.searchsorted(begins, np.arange(len(starts)), side="right") - 1
     turn, found = 0, {}
     moved = []
@@ -241,8 +241,8 @@ def turns_in_order(starts: Any, keys: Any, begins: Any, gives: int, clock: int) 
             turn += 1
         found[at] = turn, clock
         turn += 1
-    made = moved if gives < 0 else [found[at] for at in range(begins[gives], begins[gives + 1])]
-    return ints([each for each, _ in made]), ints([shown for _, shown in made]), turn
+    every = [found[at] for at in range(len(starts))]
+    return tuple(ints([each[at] for each in made]) for made in (every, moved) for at in range(2))
 
 
 _ASCENDING = st.lists(st.integers(-3, 6) | ANY_INT, max_size=8).map(lambda values: ints(sorted(values)))

@@ -32,23 +32,20 @@ def edge_counts(first: Array, second: Array) -> tuple[Array, Array, Array]:
     return values, *counts
 
 
-def numbered_turns(starts: Array, keys: Array, begins: Array, gives: int, clock: int) -> tuple[Array, Array, int]:
-    """The turns of events of several runs, and what the clock shows in them: two stable sorts, and a running sum."""
+def numbered_turns(starts: Array, keys: Array, begins: Array, clock: int) -> tuple[Array, Array, Array, Array]:
+    """The turns of events of several runs, and those in which the clock moves: two stable sorts, and a running sum."""
+    del begins
     xp = array_namespace(starts)
     if not starts.shape[0]:
-        return starts, starts, 0
+        return starts, starts, starts, starts
     order = xp.argsort(keys, stable=True)
     order = xp.take(order, xp.argsort(xp.take(starts, order), stable=True))
     before = xp.full(1, clock, dtype=xp.int64)
     shown = xp.maximum(xp.take(starts, order), before)
     moved = shown > xp.concat([before, shown])[:-1]
     turn = xp.arange(starts.shape[0], dtype=xp.int64) + xp.cumulative_sum(xp.astype(moved, xp.int64))
-    count = int(turn[-1]) + 1
-    if gives < 0:
-        at = keep(moved)
-        return xp.take(turn, at) - 1, xp.take(shown, at), count
-    own = xp.argsort(order, stable=True)[int(begins[gives]) : int(begins[gives + 1])]
-    return xp.take(turn, own), xp.take(shown, own), count
+    own, at = xp.argsort(order, stable=True), keep(moved)
+    return xp.take(turn, own), xp.take(shown, own), xp.take(turn, at) - 1, xp.take(shown, at)
 
 
 def touched_rows(codes: Array, places: Array, groups: int) -> tuple[Array, Array, Array, Array]:

@@ -98,7 +98,7 @@ def _taken(series: pl.Series, indices: Array) -> pl.Series:
 
 def select(frame: Frame, names: Sequence[str]) -> Frame:
     """These columns."""
-    return frame if frame.columns == [*names] else together([frame[name] for name in names])
+    return frame if frame.columns == [*names] else together([frame.get_column(name) for name in names])
 
 
 def concat(frames: Sequence[Frame]) -> Frame:
@@ -154,14 +154,14 @@ def _stepped(start: Array, end: Array | int, frame: Frame, steps: Sequence[Step]
 
 def values(frame: Frame, name: str) -> tuple[Array, Array | None]:
     """A column's stored values, and which of them are not null."""
-    series = _stored(frame[name])
+    series = _stored(frame.get_column(name))
     valid = _valid(series)
     return _filled(series, valid), valid
 
 
 def extent(frame: Frame, name: str) -> tuple[int, int]:
     """The least and the greatest stored value of a column."""
-    series = _stored(frame[name])
+    series = _stored(frame.get_column(name))
     if not series.null_count() and series.dtype.is_integer() and series.dtype not in {pl.Int128, pl.UInt128}:
         found = [extent_of(_numpy(chunk)) for chunk in series.get_chunks() if len(chunk)]
         return min((least for least, _ in found), default=0), max((most for _, most in found), default=0)
@@ -173,7 +173,7 @@ def extent(frame: Frame, name: str) -> tuple[int, int]:
 
 def validity(frame: Frame, name: str) -> Array | None:
     """Which values of a column are not null; None if all are."""
-    return _valid(frame[name])
+    return _valid(frame.get_column(name))
 
 
 def rename(frame: Frame, before: str, after: str) -> Frame:
@@ -189,12 +189,12 @@ def nulls(frame: Frame, count: int) -> Frame:
 
 def words(frame: Frame, name: str) -> tuple[Array, Array, Array | None]:
     """A decimal column's unscaled 128-bit values."""
-    return decimal_words(_arrow(frame[name]))
+    return decimal_words(_arrow(frame.get_column(name)))
 
 
 def ranks(frame: Frame, name: str) -> tuple[Array, Array | None, Frame]:
     """Order codes for a column of any ordered type: its distinct values are sorted, and numbered by their own codes."""
-    series = frame[name]
+    series = frame.get_column(name)
     if series.dtype == pl.Categorical or isinstance(series.dtype, pl.Enum):
         series = series.cast(pl.String)
     valid = _valid(series)
@@ -252,10 +252,10 @@ def key_codes(frame: Frame, names: Sequence[str]) -> tuple[Array, int, Frame | N
     """Group numbers of rows by the values of some columns: the columns' codes are digits of one number."""
     if not names:
         return np.zeros(frame.height, np.int32), 1, None
-    codes, keys = _column_codes(frame[names[0]])
+    codes, keys = _column_codes(frame.get_column(names[0]))
     found = keys.to_frame()
     for name in names[1:]:
-        more, values_of = _column_codes(frame[name])
+        more, values_of = _column_codes(frame.get_column(name))
         count = max(len(values_of), 1)
         # Both bounds are below 2**32 (each code is a position in an array), so the product fits.
         codes = codes.astype(np.int64) * count + more

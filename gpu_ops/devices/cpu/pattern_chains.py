@@ -42,7 +42,10 @@ STREAM, MASK, MINE, THEIRS, PROGRAM, FIRST_CELL, END_CELL, OP, LEFT, RIGHT, ATOM
 MUCH, IS_LESS, IS_AT_MOST, IS_EQUAL = range(4)
 
 # Numbers that go in and out
-TURN, STARTS, FOUND_MATCHES, ERROR, NUMBERS = range(5)
+TICK, STARTS, FOUND_MATCHES, ERROR, LATE, PASSED_UNTIL, NUMBERS = range(7)
+
+# Rows of matches: the place and the time of the turn, and the rows of the events.
+AT_PLACE, AT_CLOCK, FIRST_ROW, THEN_ROW, MATCH_ROWS = range(5)
 
 DONE, GROW, OVERFLOWED = range(3)
 
@@ -156,15 +159,61 @@ def _end(starts: Table, awaited: Table, heads: Ints, tails: Ints, count: int, wh
         _unlink(awaited, heads, tails, who * count + atom, atom)
 
 
+@kernel(OWN, OWN, output(INT), output(INT), INT_TABLE, INTS, INTS, BOOLS, output(INT), allocates=False)
+def relinked(
+    starts: Table,
+    awaited: Table,
+    heads: Ints,
+    tails: Ints,
+    atoms: Table,
+    begins: Ints,
+    values: Ints,
+    there: Bools,
+    numbers: Ints,
+) -> int:
+    """Drop the starts that have ended, and put what the others wait for into chains anew.
+
+    Args:
+        starts: As in `chained`, like the others.
+        awaited: Likewise.
+        heads: Likewise.
+        tails: Likewise.
+        atoms: Likewise.
+        begins: Likewise.
+        values: Likewise.
+        there: Likewise.
+        numbers: Likewise.
+
+    Returns:
+        How many starts are left.
+    """
+    kept = 0
+    for who in range(numbers[STARTS]):
+        if starts[who, STATE] != ENDED:
+            if kept < who:
+                for column in range(START_COLUMNS):
+                    starts[kept, column] = starts[who, column]
+            kept += 1
+    numbers[STARTS], numbers[LATE], numbers[PASSED_UNTIL] = kept, 0, 0
+    for chain in range(len(heads)):
+        heads[chain] = tails[chain] = -1
+    for who in range(kept):
+        _link(starts, awaited, heads, tails, atoms, begins, values, there, who)
+    return kept
+
+
 @kernel(
-    *(INT_TABLE, INTS, INTS, INTS, BOOLS, INTS, INT_TABLE, INT),
+    *(INTS, INTS, INTS, INTS, INTS, INTS, INTS, BOOLS, INTS, INT_TABLE, INT),
     *(INTS, INTS, INTS, BOOLS, INTS, INTS, BOOLS),
     *(output(INT), output(INT), output(FLOAT), output(BOOLS.dtype)),
-    *(output(INT), OWN, OWN, output(INT), output(INT), OWN),
+    *(output(INT), output(INT), OWN, OWN, output(INT), output(INT), OWN),
     allocates=False,
 )
-def chained(  # noqa: C901, PLR0912, PLR0915  (what ticks do, what events do, and what starts)
-    turns: Table,
+def chained(  # noqa: C901, PLR0912, PLR0915  (which turn is next, what events do, and what starts)
+    ticks: Ints,
+    places: Ints,
+    stream_begins: Ints,
+    bases: Ints,
     clocks: Ints,
     within_dues: Ints,
     after_dues: Ints,
@@ -183,6 +232,7 @@ def chained(  # noqa: C901, PLR0912, PLR0915  (what ticks do, what events do, an
     work: Ints,
     floats: Floats,
     known: Bools,
+    ahead: Ints,
     numbers: Ints,
     starts: Table,
     awaited: Table,
@@ -193,12 +243,15 @@ def chained(  # noqa: C901, PLR0912, PLR0915  (what ticks do, what events do, an
     """Take turns until all are taken, or there is no room for another start; then it may be called again.
 
     Args:
-        turns: As `merged_turns` gives them.
+        ticks: As `merged_turns` takes them, like the next three.
+        places: Likewise.
+        stream_begins: Likewise.
+        bases: Likewise.
         clocks: int64: what the clock shows before the turns, and at each tick.
         within_dues: int64[clocks]: until when `then` comes for what starts at each clock; empty for any time.
         after_dues: int64[clocks]: when the time is over; empty for none.
         masks: bool: for the start and each event that is awaited, which rows of its stream it may be.
-        begun: int64[2]: the stream of the start, and where its masks begin.
+        begun: int64[2]: the stream of the start, and where its masks are for a row 0.
         atoms: The events that are awaited, as the constants from `STREAM` on say.
         needs: 1 where the first of them has to come; all others must not.
         code: As `gpu_ops.devices.cpu.row_programs.evaluate`, like the others up to ``known``.
@@ -212,34 +265,32 @@ def chained(  # noqa: C901, PLR0912, PLR0915  (what ticks do, what events do, an
         work: Likewise.
         floats: Likewise.
         known: Likewise.
-        numbers: The first turn to take, and how many starts there are; afterwards also how many matches were found.
+        ahead: int64[streams]: the next event of each.
+        numbers: How many ticks were taken, and how many starts and matches there are, as the constants from `TICK` on
+            say.
         starts: The starts, oldest first.
         awaited: Room for what they wait for.
         heads: Room for the first of each chain; a power of two of them.
         tails: Likewise for the last.
-        found: int64[…, 3]: room for the turn of each match and the rows of its events; one for each start is enough.
+        found: int64[4, …]: room for matches, as the constants from `AT_PLACE` on say; one for each start is enough.
 
     Returns:
         Why it stops: `DONE`; `GROW` where there is no room for a start; `OVERFLOWED`.
     """
-    count = len(atoms)
-    for chain in range(len(heads)):
-        heads[chain] = tails[chain] = -1
-    for who in range(numbers[STARTS]):
-        _link(starts, awaited, heads, tails, atoms, begins, values, there, who)
-    late, passed = 0, 0
-    made, many = 0, numbers[STARTS]
+    count, streams = len(atoms), len(bases)
+    tick, many, made = numbers[TICK], numbers[STARTS], numbers[FOUND_MATCHES]
+    late, passed = numbers[LATE], numbers[PASSED_UNTIL]
     has_within, has_after = len(within_dues) > 0, len(after_dues) > 0
     first_stream, first_mask = begun[0], begun[1]
     why = DONE
-    turn = numbers[TURN]
-    while turn < len(turns):
-        if many == len(starts):
-            why = GROW
-            break
-        stream, row = turns[turn, 0], turns[turn, 1]
-        if stream < 0:
-            now = clocks[turns[turn, 2]]
+    while True:
+        stream, place = -1, _NEVER
+        for each in range(streams):
+            head = ahead[each]
+            if head < stream_begins[each + 1] and places[head] < place:
+                stream, place = each, places[head]
+        while tick < len(ticks) and ticks[tick] <= place:
+            now = clocks[tick + 1]
             while has_within and late < many:
                 if starts[late, STATE] != ENDED and starts[late, FOUND] == MISSING:
                     if starts[late, WITHIN_DUE] > now:
@@ -252,25 +303,29 @@ def chained(  # noqa: C901, PLR0912, PLR0915  (what ticks do, what events do, an
                         break
                     starts[passed, STATE] = PASSED
                     if starts[passed, FOUND] != MISSING:
-                        found[made, 0], found[made, 1], found[made, 2] = (
-                            turn,
-                            starts[passed, ROW],
-                            starts[passed, FOUND],
-                        )
+                        first, then = starts[passed, ROW], starts[passed, FOUND]
+                        found[AT_PLACE, made], found[AT_CLOCK, made] = ticks[tick], now
+                        found[FIRST_ROW, made], found[THEN_ROW, made] = first, then
                         made += 1
                         _end(starts, awaited, heads, tails, count, passed)
                 passed += 1
-            turn += 1
-            continue
+            tick += 1
+        if stream < 0:
+            break
+        if many == len(starts):
+            why = GROW
+            break
+        row = ahead[stream] - stream_begins[stream] + bases[stream]
+        ahead[stream] += 1
         for atom in range(count):
             if atoms[atom, STREAM] != stream or not masks[atoms[atom, MASK] + row]:
                 continue
             key, cell = 0, atoms[atom, MINE]
             if cell >= 0:
-                place = begins[cell] + row
-                if not there[place]:
+                index = begins[cell] + row
+                if not there[index]:
                     continue
-                key = values[place]
+                key = values[index]
             program, op, left, right = atoms[atom, PROGRAM], atoms[atom, OP], atoms[atom, LEFT], atoms[atom, RIGHT]
             node = heads[chain_of(atom, key, len(heads))]
             while node >= 0:
@@ -300,19 +355,19 @@ def chained(  # noqa: C901, PLR0912, PLR0915  (what ticks do, what events do, an
                         _unlink(awaited, heads, tails, node, atom)
                     elif holds:
                         if atom < needs:
-                            found[made, 0], found[made, 1], found[made, 2] = turn, starts[who, ROW], row
+                            found[AT_PLACE, made], found[AT_CLOCK, made] = place, clocks[tick]
+                            found[FIRST_ROW, made], found[THEN_ROW, made] = starts[who, ROW], row
                             made += 1
                         _end(starts, awaited, heads, tails, count, who)
                 node = following
         if stream == first_stream and masks[first_mask + row]:
-            clock = turns[turn, 2]
             starts[many, ROW] = row
-            starts[many, WITHIN_DUE] = within_dues[clock] if has_within else 0
-            starts[many, AFTER_DUE] = after_dues[clock] if has_after else 0
+            starts[many, WITHIN_DUE] = within_dues[tick] if has_within else 0
+            starts[many, AFTER_DUE] = after_dues[tick] if has_after else 0
             starts[many, FOUND] = MISSING if needs == 1 else NEEDS_NONE
             starts[many, STATE] = WAITS if has_after else PASSED
             _link(starts, awaited, heads, tails, atoms, begins, values, there, many)
             many += 1
-        turn += 1
-    numbers[TURN], numbers[STARTS], numbers[FOUND_MATCHES] = turn, many, made
+    numbers[TICK], numbers[STARTS], numbers[FOUND_MATCHES] = tick, many, made
+    numbers[LATE], numbers[PASSED_UNTIL] = late, passed
     return why

@@ -53,22 +53,22 @@ def edge_counts(first: Ints, second: Ints) -> tuple[Ints, Ints, Ints]:
     return values[:made], ones[:made], others[:made]
 
 
-@kernel(INTS, INTS, INTS, INT, INT)
-def numbered_turns(starts: Ints, keys: Ints, begins: Ints, gives: int, clock: int) -> tuple[Ints, Ints, int]:
-    """The turns of events of several runs, and what the clock shows in them: one merge.
+@kernel(INTS, INTS, INTS, INT)
+def numbered_turns(starts: Ints, keys: Ints, begins: Ints, clock: int) -> tuple[Ints, Ints, Ints, Ints]:
+    """The turns of events of several runs, and those in which the clock moves: one merge.
 
     Examples:
         >>> starts, begins = np.array([1, 5, 5]), np.array([0, 2, 3])
-        >>> turns, clocks, count = numbered_turns(starts, np.array([0, 1, 0]), begins, 0, 0)
-        >>> turns.tolist(), clocks.tolist(), count
-        ([1, 4], [1, 5], 5)
+        >>> made = numbered_turns(starts, np.array([0, 1, 0]), begins, 0)
+        >>> [each.tolist() for each in made]
+        [[1, 4, 3], [1, 5, 5], [0, 2], [1, 5]]
     """
-    runs = begins.size - 1
-    size = starts.size if gives < 0 else begins[gives + 1] - begins[gives]
+    runs, size = begins.size - 1, starts.size
     turns, clocks = np.empty(size, np.int64), np.empty(size, np.int64)
+    moves, shown = np.empty(size, np.int64), np.empty(size, np.int64)
     heads = begins[:-1].copy()
-    turn, made = 0, 0
-    for _ in range(starts.size):
+    turn, moved = 0, 0
+    for _ in range(size):
         chosen, at = -1, 0
         for run in range(runs):
             head = heads[run]
@@ -80,15 +80,12 @@ def numbered_turns(starts: Ints, keys: Ints, begins: Ints, gives: int, clock: in
         heads[chosen] += 1
         if starts[at] > clock:
             clock = starts[at]
-            if gives < 0:
-                turns[made], clocks[made] = turn, clock
-                made += 1
+            moves[moved], shown[moved] = turn, clock
+            moved += 1
             turn += 1
-        if chosen == gives:
-            turns[made], clocks[made] = turn, clock
-            made += 1
+        turns[at], clocks[at] = turn, clock
         turn += 1
-    return turns[:made], clocks[:made], turn
+    return turns, clocks, moves[:moved], shown[:moved]
 
 
 @kernel(CODES, INTS, INT)

@@ -310,15 +310,15 @@ class Compiler:
         """What happens on turns, in the task of each key."""
         part = TurnFragment.of(node)
         lines = part.ways(self._settings)  # a plan that needs one order of all events is refused here
-        ledger = part.leaves[0]
-        payloads = tuple(_of(each.streams[int(each.gives or 0)], self._read[each]) for each in part.streams)
+        numbers = part.leaves[0].numbers
+        payloads = tuple(_of(numbers.streams[int(each.gives or 0)], self._read[each]) for each in part.streams)
         answer = _of(node, self._read[node])
-        rows, slots = turn_rows(part, [self.frame(each) for each in ledger.streams], payloads, self._settings)
+        rows, slots = turn_rows(part, [self.frame(each) for each in numbers.streams], payloads, self._settings)
         self.shuffles += 1 + (any(part.keys) or part.spans != frozenset())
         self._note(node, *lines, *self._passage([*payloads, answer]))
         for each in part.nodes[:-1]:
             self._note(each, "Spark: in the same mapInArrow as the node above, without another shuffle")
-        for each in part.leaves:
+        for each in (*part.leaves, numbers):
             self._note(each, "Spark: window functions within slices of time number the events and moves of the clock")
         return self._through(rows, part.task(payloads, answer, slots), node)
 

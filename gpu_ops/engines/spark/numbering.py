@@ -22,7 +22,7 @@ from gpu_ops.engines.spark.lifetimes import span
 from gpu_ops.engines.spark.slice_policy import slices_of
 from gpu_ops.engines.spark.slicing import in_slices, one_of, within
 from gpu_ops.engines.spark.types import column, to_ticks
-from gpu_ops.plan.ledger import EventLedger
+from gpu_ops.plan.ledger import TurnNumbers
 
 STREAM = "stream"
 """The column with the number of an event's stream (INT)."""
@@ -30,7 +30,7 @@ STREAM = "stream"
 _ORDER = "__gpu_ops_order"
 
 
-def order_columns(ledger: EventLedger, at: int, frame: DataFrame) -> tuple[DataFrame, list[Column]]:
+def order_columns(ledger: TurnNumbers, at: int, frame: DataFrame) -> tuple[DataFrame, list[Column]]:
     """The events of a stream of a ledger, checked, and what says when they come.
 
     Args:
@@ -67,7 +67,7 @@ class NumberedEvents:
             many ``turns`` there are, and when the ``last`` event comes.
     """
 
-    ledger: EventLedger
+    ledger: TurnNumbers
     rows: DataFrame
     slices: DataFrame
 
@@ -131,7 +131,7 @@ class NumberedEvents:
         return found.where(F.col("asks") & F.col("time").isNotNull()).select(*also, *firsts).distinct()
 
 
-def numbered(ledger: EventLedger, parts: Sequence[DataFrame], count: int) -> NumberedEvents:
+def numbered(ledger: TurnNumbers, parts: Sequence[DataFrame], count: int) -> NumberedEvents:
     """Events at their places.
 
     Args:
@@ -172,7 +172,7 @@ def numbered(ledger: EventLedger, parts: Sequence[DataFrame], count: int) -> Num
     return NumberedEvents(ledger, rows, offsets)
 
 
-def _offsets(ledger: EventLedger, counted: DataFrame) -> DataFrame:
+def _offsets(ledger: TurnNumbers, counted: DataFrame) -> DataFrame:
     """For each slice how many turns there are before it (``offset``), and what `NumberedEvents.slices` has."""
     each = counted.groupBy("begin", "finish").agg(
         F.max("rank").alias("events"),
@@ -198,7 +198,7 @@ def _offsets(ledger: EventLedger, counted: DataFrame) -> DataFrame:
     return told.select("*", F.lead("first").over(in_order).alias("next_time"), next_place.alias("next_place"))
 
 
-def _tied(ledger: EventLedger) -> Column:
+def _tied(ledger: TurnNumbers) -> Column:
     """What an error says of two events that nothing orders."""
     by_time = ledger.order is None and ledger.moves
     rule, remedy = "have one number.", "Number them anew."

@@ -139,7 +139,7 @@ class TurnFragment:
     def spans(self) -> frozenset[int] | None:
         """The moves of the clock that tasks must see, as in `Split`; all where it hardly moves."""
         spans = self.split.spans
-        return spans if self.leaves[0].moves or not spans else None
+        return spans if self.leaves[0].numbers.moves or not spans else None
 
     @cached_property
     def keys(self) -> tuple[tuple[str, ...], ...]:
@@ -198,7 +198,7 @@ def turn_rows(
         payloads: For each of its `streams` the columns that workers need.
         settings: What the session says of slices.
     """
-    ledger = part.leaves[0]
+    ledger = part.leaves[0].numbers
     slots = shared_slots(payloads, part.keys)
     needed = {int(each.gives or 0): at for at, each in enumerate(part.streams)}
     listed = []

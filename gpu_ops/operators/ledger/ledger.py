@@ -3,50 +3,53 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, NoReturn
 
 import numpy as np
 import pyarrow as pa
 
-from gpu_ops.core.state_tables import Field, StateTable, Tables, counter
+from gpu_ops.core.state_tables import OLDER, Field, StateTable, Tables, counter
 from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK, TIME_TYPE, format_time
 from gpu_ops.core.turns import ASK, CLOCK, PLACE, TURN
 from gpu_ops.devices import Device
-from gpu_ops.errors import ColumnError, TimeError
+from gpu_ops.errors import ColumnError, SourceError, TimeError
 from gpu_ops.operators.events import Events
 from gpu_ops.operators.ledger.waiting import WaitingPoints
 from gpu_ops.operators.operator import BatchInput, Operator, StepInput
 from gpu_ops.operators.row_order import in_order, stable_order
-from gpu_ops.plan.ledger import EventLedger
+from gpu_ops.plan.ledger import EventLedger, TurnNumbers
 
 _LAST = (1 << 63) - 1
 """A clock that no event moves."""
 
 
-class LedgerOperator(Operator, nodes=(EventLedger,)):
-    """One sort of the events before the oldest CTI; then each turn has its number.
+class _InOneStep(Operator, family=True):
+    """An operator that takes a batch as one step to the end of time."""
+
+    def batch(self, whole: BatchInput) -> Iterator[Events]:
+        """One step to the end of time."""
+        given, _ = self.step([StepInput(list(each)) for each in whole.inputs], [MAX_TIME] * len(whole.inputs))
+        yield from given.events
+
+
+class TurnNumbersOperator(_InOneStep, nodes=(TurnNumbers,)):
+    """One merge of the events before the oldest CTI; then each turn has its number.
 
     Args:
         node: The node.
         device: Where arrays live.
     """
 
-    _node: EventLedger
+    _node: TurnNumbers
 
-    def __init__(self, node: EventLedger, device: Device) -> None:
+    def __init__(self, node: TurnNumbers, device: Device) -> None:
         super().__init__(node, device)
         self._turn, self._clock = 0, node.since
-        schemas = [each.schema for each in node.streams]
-        self._names = [node.kept(at, each.names) for at, each in enumerate(schemas)]
         self._waiting = [
-            WaitingPoints(f"waiting {at}", pa.schema([each.field(name) for name in self._names[at]]), device)
-            for at, each in enumerate(schemas)
+            WaitingPoints(f"waiting {at}", pa.schema([each.schema.field(name) for name in node.kept(at)]), device)
+            for at, each in enumerate(node.streams)
         ]
-
-    def batch(self, whole: BatchInput) -> Iterator[Events]:
-        """One step to the end of time."""
-        given, _ = self.step([StepInput(list(each)) for each in whole.inputs], [MAX_TIME] * len(whole.inputs))
-        yield from given.events
 
     def step(self, given: Sequence[StepInput], ctis: Sequence[int]) -> tuple[StepInput, int]:
         """The turns of the events before the oldest CTI.
@@ -55,27 +58,23 @@ class LedgerOperator(Operator, nodes=(EventLedger,)):
             TimeError: An event starts before the clock.
             ColumnError: An event has no place in the order, or two have the same one.
         """
-        cti = min(ctis)
-        parts = [self._before(at, cti, fed.events) for at, fed in enumerate(given)]
-        ticks = [] if self._turn else [self._tick(self._clock)]
-        arrivals = self._arrived(parts, ticks)
-        until = self._node.until
-        if cti == MAX_TIME and until is not None and until > self._clock:
-            ticks.append(self._tick(until))
-        passed = cti if cti == MAX_TIME else self._turn * TURN
-        if self._node.gives is None:
-            return StepInput([self._ticks(*each) for each in ticks]), passed
-        return StepInput([] if arrivals is None else [arrivals]), passed
-
-    def _before(self, at: int, cti: int, events: Sequence[Events]) -> Events | None:
-        """The events of a stream that start before the CTI, with the columns that are read."""
-        columns, names = self._device.columns, self._names[at]
-        some = [
-            Events(each.start, TICK, columns.select(each.frame, [name for name in names if name in each.frame.columns]))
-            for each in events
-            if len(each)
+        cti, node, begun = min(ctis), self._node, self._turn
+        parts = [
+            waits.before(cti, _with_columns(fed.events, node.kept(at), self._device))
+            for at, (waits, fed) in enumerate(zip(self._waiting, given, strict=True))
         ]
-        return self._waiting[at].before(cti, some)
+        array = self._device.columns.array
+        ticks = [] if begun else [self._tick(self._clock)]
+        made = self._numbered(parts, ticks)
+        if cti == MAX_TIME and node.until is not None and node.until > self._clock:
+            ticks.append(self._tick(node.until))
+        passed = cti if cti == MAX_TIME else self._turn * TURN
+        if self._turn == begun:
+            return StepInput(), passed
+        none = array(np.zeros(0, np.int64))
+        moves, shown = (np.concatenate([none, *some]) for some in zip(*ticks, strict=True)) if ticks else (none, none)
+        made += [(none, none)] * (len(parts) - len(made))
+        return StepInput([self._points(*each) for each in (*made, (moves, shown))]), passed
 
     def _tick(self, clock: int) -> tuple[Any, Any]:
         """A turn that moves the clock: its place, and what it shows then."""
@@ -84,75 +83,68 @@ class LedgerOperator(Operator, nodes=(EventLedger,)):
         self._turn, self._clock = self._turn + 1, clock
         return made
 
-    def _ticks(self, place: Any, clock: Any) -> Events:
-        asks = np.zeros_like(place, dtype=np.bool_)
-        return Events(
-            place, TICK, self._device.columns.build({CLOCK: (clock, None, TIME_TYPE), ASK: (asks, None, pa.bool_())})
-        )
+    def _points(self, places: Any, clocks: Any) -> Events:
+        return Events(places, TICK, self._device.columns.build({CLOCK: (clocks, None, TIME_TYPE)}))
 
-    def _arrived(self, parts: Sequence[Events | None], ticks: list[tuple[Any, Any]]) -> Events | None:
-        """The arrivals that it gives, of the next turns; the moves of the clock become ticks.
+    def _numbered(self, parts: Sequence[Events | None], ticks: list[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
+        """For each stream the places of its events, of the next turns, and what the clock shows; it adds ticks.
 
         Args:
             parts: The events of each stream.
             ticks: Places and clocks of ticks, to which some are added.
         """
         node, columns = self._node, self._device.columns
-        runs = {at: self._run(at, each) for at, each in enumerate(parts) if each is not None}
-        if not runs:
-            return None
-        first = min(int(events.start[0]) for events, _ in runs.values())
+        runs = [None if each is None else self._run(at, each) for at, each in enumerate(parts)]
+        some = [each for each in runs if each is not None]
+        if not some:
+            return []
+        first = min(int(starts[0]) for starts, _ in some)
         if node.moves and first < self._clock:
             raise TimeError(
                 f"An event comes before the clock starts, which is at {format_time(node.since)}.",
                 values=f"start={format_time(first)}",
                 remedy="Start the clock earlier: start=….",
             )
-        starts = np.concatenate([events.start for events, _ in runs.values()])
-        keys = np.concatenate([key for _, key in runs.values()])
-        begins = columns.array(np.cumsum([0, *(len(key) for _, key in runs.values())]))
-        gives = -1 if node.gives not in runs else list(runs).index(node.gives)
+        ends = np.cumsum([0, *(0 if each is None else len(each[0]) for each in runs)])
+        starts, keys = (each[0] if len(each) == 1 else np.concatenate(each) for each in zip(*some, strict=True))
         clock = self._clock if node.moves else _LAST
-        turns, clocks, count = self._device.kernels.numbered_turns(starts, keys, begins, gives, clock)
+        turns, clocks, moves, shown = self._device.kernels.numbered_turns(starts, keys, columns.array(ends), clock)
         clocks = clocks if node.moves else np.full_like(clocks, self._clock)
-        places = (turns + self._turn) * TURN
-        self._turn += count
-        if node.moves:
-            self._clock = max(self._clock, *(int(events.start[-1]) for events, _ in runs.values()))
-        if gives >= 0:
-            events, _ = list(runs.values())[gives]
-            own = columns.build({CLOCK: (clocks, None, TIME_TYPE), PLACE: (places, None, pa.int64())})
-            return Events(places, TICK, columns.beside(events.frame, own))
-        if node.gives is None and len(turns):
-            ticks.append((places, clocks))
-        return None
+        places, moves = ((each + self._turn) * TURN for each in (turns, moves))
+        self._turn += len(turns) + len(moves)
+        if len(moves):
+            ticks.append((moves, shown))
+            self._clock = int(shown[-1])
+        return [(places[low:high], clocks[low:high]) for low, high in pairwise(ends)]
 
-    def _run(self, at: int, events: Events) -> tuple[Events, Any]:
-        """The events of a stream in order, and their keys."""
-        keys = [events.start, *([] if self._node.order is None else [self._order_of(at, events)])]
+    def _run(self, at: int, events: Events) -> tuple[Any, Any]:
+        """The starts of the events of a stream in order, and their keys."""
+        keys = self._keys(at, events)
         if not in_order(keys):
             order = stable_order(keys, events.start, self._device)
-            events = events.take(order, self._device)
             keys = [self._device.kernels.take(each, order) for each in keys]
         tied = keys[0][1:] == keys[0][:-1]
         if len(keys) > 1:
             tied = tied & (keys[1][1:] == keys[1][:-1])
         if bool(tied.any()):
             self._refuse_tie(at, int(keys[0][self._device.kernels.keep(tied)[:1]][0]))
-        return events, keys[-1]
+        return keys[0], keys[-1]
 
-    def _order_of(self, at: int, events: Events) -> Any:
-        """int64: where each event of a stream is in the order."""
-        values, valid = self._device.columns.values(events.frame, str(self._node.order))
+    def _keys(self, at: int, events: Events) -> list[Any]:
+        """What orders the events of a stream."""
+        name = self._node.order
+        if name is None:
+            return [events.start]
+        values, valid = self._device.columns.values(events.frame, name)
         if valid is not None and not bool(valid.all()):
             row = self._device.kernels.keep(~valid)[:1]
             raise ColumnError(
                 f"An event of {self._node.called[at]} has no place in the order.",
-                column=self._node.order,
+                column=name,
                 values=f"start={format_time(int(events.start[row][0]))}",
                 remedy="Give each a number.",
             )
-        return values.astype(np.int64, copy=False)
+        return [events.start, values.astype(np.int64, copy=False)]
 
     def _refuse_tie(self, at: int, start: int) -> NoReturn:
         """Refuse events of one stream that nothing orders."""
@@ -195,3 +187,96 @@ class LedgerOperator(Operator, nodes=(EventLedger,)):
         self._turn, self._clock = (tables["ledger"][name][0].as_py() for name in ("turn", "clock"))
         for each in self._waiting:
             each.restore(tables)
+
+
+class LedgerOperator(_InOneStep, nodes=(EventLedger,)):
+    """The events of a stream beside the numbers of their turns; or the ticks.
+
+    Args:
+        node: The node.
+        device: Where arrays live.
+    """
+
+    _node: EventLedger
+
+    def __init__(self, node: EventLedger, device: Device) -> None:
+        super().__init__(node, device)
+        self._waiting = None
+        if node.events is not None:
+            self._names = node.needs(node.events.schema.names)[1]
+            schema = pa.schema([node.events.schema.field(name) for name in self._names])
+            self._waiting = WaitingPoints("waiting", schema, device)
+
+    def step(self, given: Sequence[StepInput], ctis: Sequence[int]) -> tuple[StepInput, int]:
+        """The events that have a number by now, in their order; or the ticks."""
+        numbered, columns = given[0].events, self._device.columns
+        if self._waiting is None:
+            ticks = [each for each in numbered[-1:] if len(each)]
+            return StepInput([Events(each.start, TICK, self._asking(each)) for each in ticks]), ctis[0]
+        fresh = _with_columns(given[1].events, self._names, self._device)
+        if not numbered or not len(mine := numbered[int(self._node.gives or 0)]):
+            for each in fresh:
+                self._waiting.hold(each)
+            return StepInput(), ctis[0]
+        events = self._first(len(mine), fresh)
+        own = columns.build({PLACE: (mine.start, None, pa.int64())})
+        return StepInput([Events(mine.start, TICK, columns.beside(events.frame, mine.frame, own))]), ctis[0]
+
+    def _asking(self, ticks: Events) -> Any:
+        columns = self._device.columns
+        asks = np.zeros_like(ticks.start, dtype=np.bool_)
+        return columns.beside(ticks.frame, columns.build({ASK: (asks, None, pa.bool_())}))
+
+    def _first(self, count: int, fresh: Sequence[Events]) -> Events:
+        """The first events of the stream that wait; the others wait on."""
+        assert self._waiting is not None  # noqa: S101  (it gives events)
+        columns, name = self._device.columns, self._node.numbers.order
+        events = self._waiting.before(MAX_TIME, fresh)
+        if events is None or len(events) < count:
+            raise SourceError("Events that were numbered before are missing in the checkpoint.", remedy=OLDER)
+        keys = [events.start]
+        if name is not None:
+            keys.append(columns.values(events.frame, name)[0].astype(np.int64, copy=False))
+        if not in_order(keys):
+            events = events.take(stable_order(keys, events.start, self._device), self._device)
+        if len(events) == count:
+            return events
+        self._waiting.hold(Events(events.start[count:], TICK, columns.cut(events.frame, count, len(events))))
+        return Events(events.start[:count], TICK, columns.cut(events.frame, 0, count))
+
+    # The state
+
+    @property
+    def alive(self) -> int:
+        """How many events wait."""
+        return self.waiting
+
+    @property
+    def waiting(self) -> int:
+        """How many events wait for a number."""
+        return 0 if self._waiting is None else len(self._waiting)
+
+    def tables(self) -> dict[str, pa.Table]:
+        """The events that wait."""
+        return {} if self._waiting is None else self._waiting.tables()
+
+    def declared(self, tables: Tables) -> Iterator[StateTable]:
+        """The table that `tables` gives."""
+        del tables
+        if self._waiting is not None:
+            yield from self._waiting.declared()
+
+    def restore(self, tables: Mapping[str, pa.Table]) -> None:
+        """The state that `tables` gave."""
+        if self._waiting is not None:
+            self._waiting.restore(tables)
+
+
+def _with_columns(pieces: Sequence[Events], names: Sequence[str], device: Device) -> list[Events]:
+    """Pieces as points, with these columns alone, as far as they have them."""
+    columns = device.columns
+    return [
+        Events(each.start, TICK, columns.select(each.frame, [name for name in names if name in each.frame.columns]))
+        for each in pieces
+        if len(each)
+    ]

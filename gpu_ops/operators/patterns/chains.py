@@ -13,6 +13,7 @@ from gpu_ops.devices.cpu import pattern_chains as m
 from gpu_ops.devices.cpu import patterns as machine
 from gpu_ops.operators.patterns.soundness import columns_of
 from gpu_ops.operators.patterns.tables import PatternTables
+from gpu_ops.operators.patterns.turns import PatternTurns
 from gpu_ops.operators.row_cells import CellValues
 from gpu_ops.plan import patterns as p
 from gpu_ops.plan.pattern_chains import PatternChain
@@ -22,7 +23,7 @@ from gpu_ops.plan.row_programs import Op
 _SMALL = 1 << 10
 """So many starts there is always room for."""
 
-_ROWS = 1 << 15
+_ROWS = 1 << 13
 """So many rows are kept before anybody looks which of them are needed: to look costs more than to keep them."""
 
 _COLUMNS = ("row", "within", "after", "found", "state")
@@ -48,60 +49,90 @@ class PatternChains:
         self._of_start = tables.cell_slots[:, 0] >= 0
         self._at = np.zeros(len(tables.cell_slots), np.int64)
         self._work, self._known = np.zeros(programs.depth + 1, np.int64), np.zeros(programs.depth + 1, np.bool_)
-        self._begun, self._count = False, 0
+        self._begun, self._numbers = False, np.zeros(m.NUMBERS, np.int64)
         self._starts: Any = np.zeros((0, m.START_COLUMNS), np.int64)
         self._have_room(_SMALL)
 
     def _have_room(self, starts: int) -> None:
-        """Have room for so many starts, and for what they wait for."""
+        """Have room for so many starts, and for what they wait for; they are in no chain then."""
         kept, waiting = self._starts[: self._count], starts * max(1, len(self._atoms))
         self._starts = np.zeros((starts, m.START_COLUMNS), np.int64)
         self._starts[: len(kept)] = kept
         self._awaited = np.zeros((waiting, m.AWAITED_COLUMNS), np.int64)
-        self._heads, self._tails = (np.zeros(1 << (waiting - 1).bit_length(), np.int64) for _ in range(2))
-        self._out = np.zeros((starts, 3), np.int64)
+        self._heads, self._tails = (np.zeros(1 << (waiting // 4).bit_length(), np.int64) for _ in range(2))
+        self._is_linked = False
+
+    @property
+    def _count(self) -> int:
+        """How many starts there are, some of which may have ended."""
+        return int(self._numbers[m.STARTS])
+
+    @property
+    def _open_count(self) -> int:
+        return int(np.count_nonzero(self._starts[: self._count, m.STATE] != m.ENDED))
+
+    @property
+    def _open(self) -> Any:
+        """The starts that have not ended."""
+        starts = self._starts[: self._count]
+        return starts[starts[:, m.STATE] != m.ENDED]
 
     @property
     def active_atoms(self) -> int:
         """How many atoms wait for an event (Esper: how many filters are active)."""
-        found = self._starts[: self._count, m.FOUND]
+        found = self._open[:, m.FOUND]
         missing = int(np.count_nonzero(found == m.MISSING))
         # Where an instance of a context is a start, neither that nor its end is a filter.
         seen = [each for each in self._chain.absent if each.stream not in self._pattern.unseen]
-        return missing + len(seen) * self._count + int(self._begun and not self._pattern.unseen)
+        return missing + len(seen) * len(found) + int(self._begun and not self._pattern.unseen)
 
     def has_grown(self, rows: int) -> bool:
         """Whether so many rows are far more than are needed."""
-        return rows > 2 * self._count + _ROWS
+        return rows > _ROWS and rows > 2 * self._open_count + _ROWS
 
-    def run(self, turns: Any, clocks: Any, masks: tuple[Any, Any], cells: CellValues) -> tuple[Any, Any]:
+    def run(self, turns: PatternTurns, masks: tuple[Any, Any], cells: CellValues) -> tuple[Any, Any, Any]:
         """Take some turns; see `PatternMachine.run`."""
-        static, programs = self._static, self._static.programs
+        static, programs, numbers = self._static, self._static.programs, self._numbers
         values, mask_begins = masks
+        clocks = turns.clocks
         within, after = (np.zeros(0, np.int64) if each is None else each.dues(clocks) for each in self._timers)
         atoms = self._awaited_atoms(mask_begins)
-        begun = np.array([static.atoms[0, machine.STREAM], mask_begins[0]], np.int64)
-        numbers, found = np.zeros(m.NUMBERS, np.int64), []
+        stream = static.atoms[0, machine.STREAM]
+        begun = np.array([stream, mask_begins[0]], np.int64)
+        ahead = turns.begins[:-1].copy()
+        # Each start ends with its match.
+        most = self._count + int(turns.begins[stream + 1] - turns.begins[stream])
+        found = np.empty((m.MATCH_ROWS, most), np.int64)
+        numbers[[m.TICK, m.FOUND_MATCHES]] = 0
         self._begun = True
+        self._is_linked = self._is_linked and not static.by_text
+        why = m.DONE if self._is_linked else m.GROW
         while True:
-            numbers[m.STARTS] = self._count
+            if why == m.GROW:
+                self._link(atoms, cells)
             why = m.chained(
-                turns, clocks, within, after, values, begun, atoms, int(self._chain.then is not None), programs.code,
-                programs.bounds, programs.constants, self._of_start, cells.begins, cells.values, cells.there, self._at,
-                self._work, self._work.view(np.float64), self._known, numbers, self._starts, self._awaited,
-                self._heads, self._tails, self._out,
+                turns.ticks, turns.places, turns.begins, turns.bases, clocks, within, after, values, begun, atoms,
+                int(self._chain.then is not None), programs.code, programs.bounds, programs.constants, self._of_start,
+                cells.begins, cells.values, cells.there, self._at, self._work, self._work.view(np.float64),
+                self._known, ahead, numbers, self._starts, self._awaited, self._heads, self._tails, found,
             )  # fmt: skip
             if why == m.OVERFLOWED:
                 raise static.overflow(int(numbers[m.ERROR]))
-            found.append(self._out[: numbers[m.FOUND_MATCHES]].copy())
-            self._drop_ended(int(numbers[m.STARTS]))
             if why == m.DONE:
                 break
-            if 4 * self._count > len(self._starts):
-                # All chains are made anew where there is no more room: they are few beside what ended until then.
-                self._have_room(16 * self._count)
-        self._found = np.concatenate(found)
-        return np.ascontiguousarray(self._found[:, 0]), np.arange(len(self._found))
+        self._found = found[:, : numbers[m.FOUND_MATCHES]]
+        return self._found[m.AT_PLACE], self._found[m.AT_CLOCK], np.arange(self._found.shape[1])
+
+    def _link(self, atoms: Any, cells: CellValues) -> None:
+        """Drop the starts that have ended, have room for more, and chain what they wait for."""
+        open_starts = self._open_count
+        if 4 * open_starts > len(self._starts):
+            self._have_room(8 * open_starts)
+        m.relinked(
+            self._starts, self._awaited, self._heads, self._tails, atoms, cells.begins, cells.values, cells.there,
+            self._numbers,
+        )  # fmt: skip
+        self._is_linked = True
 
     def _awaited_atoms(self, mask_begins: Any) -> Any:
         """The events that starts wait for, as the kernel takes them."""
@@ -123,27 +154,23 @@ class PatternChains:
                 return m.IS_EQUAL, left, right
         return m.MUCH, 0, 0
 
-    def _drop_ended(self, count: int) -> None:
-        starts = self._starts[:count]
-        kept = starts[starts[:, m.STATE] != m.ENDED]
-        self._starts[: len(kept)] = kept
-        self._count = len(kept)
-
     def members(self, matches: Any) -> list[Any]:
         """For each tag the rows of matches; see `PatternMachine.members`."""
-        rows = self._found[matches]
-        of, none = {self._chain.start.tag: rows[:, 1]}, np.full(len(rows), -1)
+        first, then = self._found[m.FIRST_ROW], self._found[m.THEN_ROW]
+        of, none = {self._chain.start.tag: first}, np.full(len(matches), -1)
         if self._chain.then is not None:
-            of[self._chain.then.tag] = rows[:, 2]
-        return [np.ascontiguousarray(of.get(tag.name, none)) for tag in self._pattern.tags]
+            of[self._chain.then.tag] = then
+        return [of.get(tag.name, none) for tag in self._pattern.tags]
 
     def compact(self) -> list[Any]:
         """Number the rows that are needed anew; see `PatternMachine.compact`."""
-        starts, kept = self._starts[: self._count], []
+        starts = self._open
+        self._starts[: len(starts)], self._numbers[m.STARTS], self._is_linked = starts, len(starts), False
+        starts, kept = self._starts[: len(starts)], []
         for stream in range(len(self._pattern.streams)):
             mine = []
             if stream == self._chain.start.stream:
-                mine.append((m.ROW, np.ones(self._count, np.bool_)))
+                mine.append((m.ROW, np.ones(len(starts), np.bool_)))
             if self._chain.then is not None and stream == self._chain.then.stream:
                 mine.append((m.FOUND, starts[:, m.FOUND] >= 0))
             named = [starts[which, column] for column, which in mine]
@@ -160,7 +187,7 @@ class PatternChains:
 
     def tables(self) -> dict[str, pa.Table]:
         """The tables, of what is needed alone: `compact` comes first."""
-        starts = self._starts[: self._count]
+        starts = self._open
         columns = {name: pa.array(np.ascontiguousarray(starts[:, at])) for at, name in enumerate(_COLUMNS)}
         return {"chains": pa.table({"begun": [self._begun]}), "starts": pa.table(columns)}
 
@@ -183,9 +210,9 @@ class PatternChains:
         """What `tables` gave."""
         self._begun = bool(tables["chains"]["begun"][0].as_py())
         starts = np.stack(columns_of(tables["starts"], _COLUMNS), axis=1)
-        self._count = 0
-        self._have_room(max(_SMALL, 16 * len(starts)))
-        self._starts[: len(starts)], self._count = starts, len(starts)
+        self._numbers[:] = 0
+        self._have_room(max(_SMALL, 8 * len(starts)))
+        self._starts[: len(starts)], self._numbers[m.STARTS] = starts, len(starts)
 
 
 def _is_open(table: pa.Table) -> Any:

@@ -12,6 +12,7 @@ from gpu_ops.core.state_tables import MANY, Field, RowRule, StateTable
 from gpu_ops.devices.cpu import patterns as m
 from gpu_ops.operators.patterns.soundness import ENTRIES, INSTANCES, SoundEntries, SoundInstances, columns_of
 from gpu_ops.operators.patterns.tables import PatternTables
+from gpu_ops.operators.patterns.turns import PatternTurns
 from gpu_ops.operators.row_cells import CellValues
 from gpu_ops.plan import patterns as p
 from gpu_ops.plan.pattern_matches import Pattern
@@ -80,21 +81,21 @@ class PatternMachine:
         del rows
         return int(self._numbers[m.ENTRIES]) > 2 * self._looked_at
 
-    def run(self, turns: Any, clocks: Any, masks: tuple[Any, Any], cells: CellValues) -> tuple[Any, Any]:
+    def run(self, turns: PatternTurns, masks: tuple[Any, Any], cells: CellValues) -> tuple[Any, Any, Any]:
         """Take some turns.
 
         Args:
-            turns: As `gpu_ops.devices.cpu.patterns.run`, like the others.
-            clocks: What the clock shows at each.
-            masks: Which rows each atom may take, and where those of each atom begin.
+            turns: The turns.
+            masks: Which rows each atom may take, and where those of each atom are for a row 0.
             cells: The values that programs read.
 
         Returns:
-            (turns, matches): int64: for each match its turn and its entry.
+            (places, clocks, matches): int64: for each match where it is, what the clock shows then, and its entry.
 
         Raises:
             IntegerOverflowError: A whole number does not fit its type.
         """
+        merged, clocks = turns.merged(), turns.clocks
         static, numbers = self._static, self._numbers
         numbers[[m.TURN, m.OUTPUT]] = 0
         if static.by_text:
@@ -108,7 +109,7 @@ class PatternMachine:
         room = self._room
         while True:
             why = m.run(
-                turns, clocks, dues, *masks, static.nodes, static.node_tags, static.tag_bounds, static.atoms,
+                merged, clocks, dues, *masks, static.nodes, static.node_tags, static.tag_bounds, static.atoms,
                 static.stream_atoms, static.stream_bounds, self._timers, static.tag_streams, programs.code,
                 programs.bounds, programs.constants, static.cell_slots, cells.begins, cells.values, cells.there,
                 room.rows, room.stack, room.stack.view(np.float64), room.known, room.keys, self._matched,
@@ -120,10 +121,11 @@ class PatternMachine:
                 continue
             if why == m.DONE:
                 found = self._output[: numbers[m.OUTPUT]]
-                return found[:, 0].copy(), found[:, 1].copy()
+                at = merged[found[:, 0]]
+                return turns.places_of(at), clocks[at[:, 2]], found[:, 1].copy()
             if why == m.OVERFLOWED:
                 raise static.overflow(int(numbers[m.ERROR]) - 1)
-            numbers[m.ANSWER], numbers[m.ANSWERED] = self._answer(int(clocks[turns[numbers[m.TURN], 2]])), 1
+            numbers[m.ANSWER], numbers[m.ANSWERED] = self._answer(int(clocks[merged[numbers[m.TURN], 2]])), 1
 
     def _grow(self) -> None:
         """Have room for whatever one operation makes, and for as much again as there is."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,35 +14,17 @@ from gpu_ops.core.time import TICK, TIME_TYPE
 from gpu_ops.core.turns import CLOCK, PLACE, SINCE
 from gpu_ops.devices import Device
 from gpu_ops.devices.columns import Frame
-from gpu_ops.devices.cpu.pattern_chains import merged_turns
 from gpu_ops.operators.events import Events, concat
 from gpu_ops.operators.ledger.waiting import OnTicks, WaitingPoints
 from gpu_ops.operators.operator import StepInput
+from gpu_ops.operators.patterns.cells import KeptCells
 from gpu_ops.operators.patterns.chains import PatternChains
 from gpu_ops.operators.patterns.machine import PatternMachine
 from gpu_ops.operators.patterns.tables import pattern_tables
-from gpu_ops.operators.row_cells import CellValues, cell_values
+from gpu_ops.operators.patterns.turns import PatternTurns
 from gpu_ops.operators.row_windows.ticks import TickQueue
 from gpu_ops.operators.state.fields import NUMBERED_TIME, nullable_columns
 from gpu_ops.plan.pattern_matches import Pattern
-
-
-@dataclass(frozen=True)
-class _TurnPlaces:
-    """The places of turns: those of ticks, and of the events of streams, as `merged_turns` takes them."""
-
-    ticks: Any
-    flat: Any
-    begins: Any
-    bases: Any
-
-    def of(self, turns: Any) -> Any:
-        """int64: the places of some turns."""
-        stream, row = turns[:, 0], turns[:, 1]
-        every = np.concatenate([self.flat, self.ticks])
-        begins = np.append(self.begins[:-1] - self.bases, self.begins[-1])
-        return every[begins[stream] + row]
-
 
 _NOT_SHOWN = -(1 << 62)
 """The clock before it was shown."""
@@ -69,8 +51,9 @@ class PatternOperator(OnTicks, nodes=(Pattern,)):
         )
         self._clock, self._matches = _NOT_SHOWN, 0
         empty = device.columns.from_arrow
-        self._rows = [empty(each.schema.empty_table()) for each in node.streams]
+        self._rows = [[empty(each.schema.empty_table())] for each in node.streams]
         self._counts = [0] * len(node.streams)
+        self._cells = KeptCells(self._static, len(node.streams), device, shares=not isinstance(chain, str))
 
     @property
     def active_atoms(self) -> int:
@@ -88,17 +71,14 @@ class PatternOperator(OnTicks, nodes=(Pattern,)):
         fresh = [None if each is None else self._in_order(each) for each in due]
         moves = self._ticks.through(concat(given[-1].events, self._device), cti)
         host = self._device.columns.host
-        ticks = np.ascontiguousarray(host(moves.place))
+        clocks = np.concatenate([[self._first_clock(fresh)], host(moves.clock)]).astype(np.int64, copy=False)
         places = [np.zeros(0, np.int64) if each is None else host(each.start) for each in fresh]
-        begins = np.cumsum([0, *map(len, places)]).astype(np.int64)
-        if not len(ticks) + begins[-1]:
+        turns = PatternTurns.of(np.ascontiguousarray(host(moves.place)), clocks, places, self._counts)
+        if not len(turns):
             return StepInput(), cti
-        bases = np.array(self._counts, np.int64)
+        masks = self._masks(fresh)
         self._add(fresh)
-        flat = np.concatenate([np.zeros(0, np.int64), *places])
-        turns = merged_turns(ticks, flat, begins, bases)
-        clocks = np.concatenate([[self._first_clock(fresh)], host(moves.clock)]).astype(np.int64)
-        made = self._matched(turns, clocks, _TurnPlaces(ticks, flat, begins, bases))
+        made = self._matched(turns, masks)
         self._clock = int(clocks[-1])
         if self._machine.has_grown(sum(self._counts)):
             self._compact()
@@ -119,36 +99,38 @@ class PatternOperator(OnTicks, nodes=(Pattern,)):
 
     def _add(self, fresh: Sequence[Events | None]) -> None:
         """Keep the rows."""
-        columns = self._device.columns
         for at, each in enumerate(fresh):
             if each is not None and len(each):
-                kept = self._rows[at]
-                self._rows[at] = columns.concat([kept, each.frame]) if self._counts[at] else each.frame
+                self._rows[at] = [*self._rows[at], each.frame] if self._counts[at] else [each.frame]
                 self._counts[at] += len(each)
+        self._cells.add([None if each is None else each.frame for each in fresh])
 
-    def _cells(self) -> CellValues:
-        static = self._static
-        frames = [(self._rows[stream], column) for stream, column in static.cell_columns]
-        return cell_values(static.programs.cells, frames, self._device)
+    def _kept(self, stream: int) -> Frame:
+        """The rows of a stream that it keeps."""
+        self._rows[stream] = [self._device.columns.concat(self._rows[stream])]
+        return self._rows[stream][0]
 
-    def _masks(self) -> tuple[Any, Any]:
-        columns, masks = self._device.columns, [np.zeros(0, np.bool_)]
-        streams = self._static.atoms[:, 1]
-        for stream, holds in zip(streams, self._static.holds, strict=True):
-            if not holds:
-                masks.append(np.ones(self._counts[stream], np.bool_))
+    def _masks(self, fresh: Sequence[Events | None]) -> tuple[Any, Any]:
+        """Which of the rows that have come each atom may take, and where those of each atom are for a row 0."""
+        columns, masks, bases = self._device.columns, [np.zeros(0, np.bool_)], []
+        for stream, holds in zip(self._static.atoms[:, 1], self._static.holds, strict=True):
+            events = fresh[stream]
+            bases.append(self._counts[stream])
+            if events is None or not holds:
+                masks.append(np.ones(0 if events is None else len(events), np.bool_))
                 continue
-            values, valid = columns.values(self._rows[stream], holds)
+            values, valid = columns.values(events.frame, holds)
             holding = columns.host(values).astype(np.bool_)
             masks.append(holding if valid is None else holding & columns.host(valid))
-        return np.concatenate(masks), np.cumsum([len(each) for each in masks[:-1]]).astype(np.int64)
+        begins = np.cumsum([len(each) for each in masks[:-1]]) - np.array(bases)
+        return np.concatenate(masks), begins.astype(np.int64)
 
-    def _matched(self, turns: Any, clocks: Any, places: _TurnPlaces) -> list[Events]:
-        at, matches = self._machine.run(turns, clocks, self._masks(), self._cells())
-        if not len(at):
+    def _matched(self, turns: PatternTurns, masks: tuple[Any, Any]) -> list[Events]:
+        places, clocks, matches = self._machine.run(turns, masks, self._cells.values(self._kept))
+        if not len(matches):
             return []
-        number = self._matches + np.arange(len(at))
-        self._matches += len(at)
+        number = self._matches + np.arange(len(matches))
+        self._matches += len(matches)
         columns, node, parts, nested = self._device.columns, self._node, [], dict[str, pa.Array]()
         members = [*self._machine.members(matches)]
         for tag, rows in zip(node.tags, members, strict=True):
@@ -159,9 +141,9 @@ class PatternOperator(OnTicks, nodes=(Pattern,)):
                 nested[tag.name] = self._records(tag.stream, tag.properties, rows) if made is None else made
         if nested:
             parts.append(columns.from_arrow(pa.table(nested, schema=pa.schema([node.schema.field(n) for n in nested]))))
-        clock, place = columns.array(clocks[turns[at, 2]]), columns.array(places.of(turns[at]))
+        place, clock = columns.array(places), columns.array(clocks)
         if node.has_since:
-            since = columns.array(self._since(members, clocks[turns[at, 2]]))
+            since = columns.array(self._since(members, clocks))
             parts.append(columns.build({SINCE: (since, None, TIME_TYPE)}))
         parts.append(columns.build({CLOCK: (clock, None, TIME_TYPE), PLACE: (columns.array(number), None, pa.int64())}))
         return [Events(place, TICK, columns.select(columns.beside(*parts), node.schema.names))]
@@ -170,7 +152,7 @@ class PatternOperator(OnTicks, nodes=(Pattern,)):
         """int64: what the clock showed at the first event of each match; at the match if it names none."""
         columns, since = self._device.columns, clock.copy()
         for tag, rows in zip(self._node.tags, members, strict=True):
-            own = columns.host(columns.values(self._rows[tag.stream], CLOCK)[0])
+            own = columns.host(columns.values(self._kept(tag.stream), CLOCK)[0])
             if tag.repeated:
                 offsets, elements, _ = rows
                 match = np.repeat(np.arange(len(clock)), np.diff(offsets))
@@ -185,7 +167,7 @@ class PatternOperator(OnTicks, nodes=(Pattern,)):
         if not named:
             return []
         columns, there = self._device.columns, rows >= 0
-        frame = columns.select(self._rows[stream], [name for _, name in named])
+        frame = columns.select(self._kept(stream), [name for _, name in named])
         if there.all():
             frame = columns.take(frame, columns.array(rows))
         elif there.any():
@@ -202,7 +184,7 @@ class PatternOperator(OnTicks, nodes=(Pattern,)):
         there = rows >= 0
         if not there.any():
             return pa.nulls(len(rows), pa.struct(fields))
-        frame = columns.take(columns.select(self._rows[stream], names), columns.array(np.maximum(rows, 0)))
+        frame = columns.take(columns.select(self._kept(stream), names), columns.array(np.maximum(rows, 0)))
         table = columns.to_arrow(frame, pa.schema(fields)).combine_chunks()
         arrays = [table[name].combine_chunks() for name in names]
         return pa.StructArray.from_arrays(arrays, fields=fields, mask=None if there.all() else pa.array(~there))
@@ -218,8 +200,9 @@ class PatternOperator(OnTicks, nodes=(Pattern,)):
         columns = self._device.columns
         for at, rows in enumerate(self._machine.compact()):
             if len(rows) < self._counts[at]:
-                kept = self._rows[at]
-                self._rows[at] = columns.take(kept, columns.array(rows)) if len(rows) else columns.cut(kept, 0, 0)
+                kept = self._kept(at)
+                self._rows[at] = [columns.take(kept, columns.array(rows)) if len(rows) else columns.cut(kept, 0, 0)]
+                self._cells.take(at, rows)
                 self._counts[at] = len(rows)
 
     # State
@@ -240,7 +223,7 @@ class PatternOperator(OnTicks, nodes=(Pattern,)):
         made = super().tables() | self._machine.tables()
         made["clock"] = pa.table({"clock": pa.array([self._clock]), "matches": pa.array([self._matches])})
         for at, each in enumerate(self._node.streams):
-            made[f"rows {at}"] = self._device.columns.to_arrow(self._rows[at], each.schema)
+            made[f"rows {at}"] = self._device.columns.to_arrow(self._kept(at), each.schema)
         return made
 
     def declared(self, tables: Tables) -> Iterator[StateTable]:
@@ -259,5 +242,6 @@ class PatternOperator(OnTicks, nodes=(Pattern,)):
         super().restore(tables)
         self._machine.restore(tables)
         self._clock, self._matches = (tables["clock"][name][0].as_py() for name in ("clock", "matches"))
-        self._rows = [self._device.columns.from_arrow(tables[f"rows {at}"]) for at in range(len(self._rows))]
-        self._counts = [tables[f"rows {at}"].num_rows for at in range(len(self._rows))]
+        kept = [self._device.columns.from_arrow(tables[f"rows {at}"]) for at in range(len(self._rows))]
+        self._rows, self._counts = [[each] for each in kept], [self._device.columns.rows(each) for each in kept]
+        self._cells.restore(kept)

@@ -180,7 +180,7 @@ class _TableWriter:
             self.pairs.append((*part.equal, len(self.atoms)))
         self.streams.append(part.stream)
         self.atoms.append(atom)
-        self.holds.append(part.holds)
+        self.holds.append(self._node.mask_of(part))
 
     def distinct(self, part: p.DistinctMatches, row: list[int], number: int) -> None:
         del number

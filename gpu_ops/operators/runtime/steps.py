@@ -96,6 +96,7 @@ class RunningNode:
     reads: tuple[Ends, ...] = ()
     cti: int = MIN_TIME
     given: int = 0
+    ctis: list[int] | None = None
     failure: FirstFailure | None = None
     _last: tuple[Leaves, StepInput] | None = None
 
@@ -122,6 +123,10 @@ class RunningNode:
         else:
             inputs = [self._input(at, leaves) for at in range(len(self.below))]
             fed, ctis = [fed for fed, _ in inputs], [cti for _, cti in inputs]
+            if ctis == self.ctis and not any(each.events or each.opened or each.closed for each in fed):
+                # Nothing has come, and no CTI has moved: it has given all that it can.
+                return StepInput()
+            self.ctis = ctis
             try:
                 given, passed = self.own.step(fed, ctis)
             except BaseException as error:
