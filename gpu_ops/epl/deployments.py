@@ -756,8 +756,9 @@ class Deployments:
             self._add_type_at(query.insert, target, pa.schema(fields))
         elif target in plan.reads:
             raise unsupported(query.insert, "statements that insert into what they read")
-        elif target in self.windows and self.windows[target].known.is_table:
-            raise unsupported(query.insert, "inserts into tables", "Merge: on T merge Table … then insert select ….")
+        elif target in self.windows and self.windows[target].known.aggregates:
+            hint = "Merge: on T merge Table … then insert select …."
+            raise unsupported(query.insert, "inserts into tables with aggregates", hint)
         else:
             known = self.types[target]
             for each in fields:

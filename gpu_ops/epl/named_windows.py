@@ -36,7 +36,7 @@ from gpu_ops.epl.planning.known_windows import (
 )
 from gpu_ops.epl.row_walk import RowWalk, WalkingEvents
 from gpu_ops.epl.running import placed_table
-from gpu_ops.errors import PlanError
+from gpu_ops.errors import PlanError, shown
 from gpu_ops.operators.runtime.steps import RunningNode, running
 from gpu_ops.plan.nodes import Feed, Node
 from gpu_ops.texts.feeding import PlacedRows, TickRows, leaves_of, stepped_node
@@ -196,6 +196,8 @@ class RunningWindow:
             self._advance(inserted, ticks, until)
         if ended is not None and len(ended.places):
             self._over(ended)
+        if self.known.keys and inserted is not None:
+            self._check_keys()
         self._rows.put_in_order()
         self.moved, self.waited = self._rows.moves(self._done), self._waiting.moves(self._done)
         self._done, self._made_in = until, self._made_in[:0]
@@ -247,6 +249,19 @@ class RunningWindow:
         table = inserted.table([*self.known.schema.names, CLOCK, ID])
         table = table.rename_columns([*self.known.schema.names, CLOCK, PLACE])
         self._rows.add(table, inserted.places, by)
+
+    def _check_keys(self) -> None:
+        """Refuse rows of a table that have one key."""
+        rows = self._rows.table.select(list(self.known.keys))
+        codes = key_codes(rows.columns, len(rows))
+        _, first = np.unique(codes, return_index=True)
+        if len(first) < len(rows):
+            twice = np.setdiff1d(np.arange(len(rows)), first)
+            row = rows.slice(int(twice[0]), 1).to_pylist()[0]
+            raise PlanError(
+                f"The table {self.known.name!r} has a row with the key {shown(tuple(row.values()))} already.",
+                remedy="Merge: on T merge Table … when not matched then insert select ….",
+            )
 
     def _begin_anew(self) -> None:
         """Have the data windows know the rows that a walk has left."""

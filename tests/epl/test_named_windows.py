@@ -246,7 +246,7 @@ def test_a_window_goes_when_nobody_is_about_it() -> None:
         ("on D as d delete from W as w where w.v = (select max(x) from U#keepall)", "sub-queries in changes"),
         ("create index I on W(nothing)", "'W' has no column 'nothing'"),
         ("create unique index I on W(k)", "unique indexes"),
-        ("on W delete from W", "events of a named window that change one"),
+        ("on W delete from W", "events of a named window that change it"),
         ("create window V#time_batch(1 sec, 'FORCE_UPDATE') as (v int)", "FORCE_UPDATE"),
     ],
 )
@@ -293,3 +293,21 @@ def test_queries_on_demand_are_refused_at_their_place(text: str, problem: str) -
     """The place is that in the text of the query."""
     with pytest.raises(TextError, match=problem):
         _runtime(_FILLED).query(text)
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_events_of_one_named_window_change_another(together: bool) -> None:  # noqa: FBT001
+    runtime = epl.Runtime({"B": {"k": "string", "v": "int"}}, start=0)
+    runtime.deploy("""
+        create window V#keepall as B; insert into V select * from B(v > 0);
+        create window W#length(1) as B; insert into W select * from B(v < 0);
+        @name('gone') on W as w delete from V where V.k = w.k;
+        @name('kept') select k, v from V
+    """)
+    told: list[Any] = []
+    runtime["gone"].subscribe(lambda k, v: told.append((k, v)))
+    rows = [{"k": k, "v": v} for k, v in [("a", 1), ("b", 2), ("a", -1), ("a", 3), ("b", -2), ("c", -3)]]
+    for each in [rows] if together else rows:
+        runtime.send("B", each)
+    assert told == [("a", 1), ("b", 2)]
+    assert runtime.rows("kept").to_pylist() == [{"k": "a", "v": 3}]

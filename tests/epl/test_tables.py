@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpu_ops import epl
-from gpu_ops.errors import TextError
+from gpu_ops.errors import PlanError, TextError
 from tests.support import table_reference as reference
 
 _TYPES = {
@@ -106,7 +106,7 @@ def test_events_as_columns() -> None:
         ("into table T select sum(v) as total from A", "groups by 0"),
         ("select T.total as total from A", "has 1 keys, and there are 0"),
         ("select T['a'].nothing as total from A", "has no column 'nothing'"),
-        ("insert into T select k from A", "inserts into tables"),
+        ("insert into T select k from A", "inserts into tables with aggregates"),
         ("on D delete from T", "deletes of rows with aggregates"),
         ("on D update T set total = 1", "T.total is an aggregate"),
     ],
@@ -118,3 +118,35 @@ def test_what_there_is_not_is_refused(text: str, problem: str) -> None:
     with pytest.raises(TextError, match=problem):
         runtime.deploy(text)
     assert len(runtime.statements) == 1
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_events_are_inserted(together: bool) -> None:  # noqa: FBT001
+    # A a 1   D a   A b 2   U 5    D a    D b
+    # [a 1]   1     [b 2]   [b 7]  [a 1]  7
+    runtime = epl.Runtime(_TYPES, start=0)
+    runtime.deploy("""
+        create table Last (k string primary key, v int);
+        insert into Last select k, v from A;
+        on U as u update Last set v = v + u.x where k = 'b';
+        @name('seen') select k, Last[k].v as v from D
+    """)
+    events = [("A", "a", 1, 1), ("D", "a", 0, 2), ("A", "b", 2, 3), ("U", "", 5, 4), ("D", "a", 0, 5), ("D", "b", 0, 6)]
+    runtime["seen"].deliveries()
+    sent: dict[str, list[Any]] = {}
+    for kind, k, v, at in events:
+        row = {"A": {"k": k, "v": v}, "D": {"k": k, "m": v}, "U": {"x": v}}[kind]
+        sent.setdefault(kind, []).append({**row, "t": at})
+        if not together:
+            runtime.replay({kind: [{**row, "t": at}]}, time="t")
+    if together:
+        runtime.replay(sent, time="t")
+    assert [row["v"] for row in runtime["seen"].deliveries().to_pylist()] == [1, 1, 7]
+
+
+def test_a_key_is_there_once() -> None:
+    runtime = epl.Runtime(_TYPES, start=0)
+    runtime.deploy("create table Last (k string primary key, v int); insert into Last select k, v from A")
+    runtime.send("A", {"k": "a", "v": 1})
+    with pytest.raises(PlanError, match=r"has a row with the key \('a',\) already"):
+        runtime.send("A", {"k": "a", "v": 2})

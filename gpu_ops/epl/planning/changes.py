@@ -59,8 +59,11 @@ def planned_change(
         raise unsupported(on, "named windows over data at rest", "Run the text in a Runtime.")
     if isinstance(source, EventFilter):
         schema = known_type(source, ledger)
-        if source.type_name in ledger.windows:
-            raise unsupported(source, "events of a named window that change one")
+        if source.type_name == on.target:
+            raise unsupported(source, "events of a named window that change it")
+        other = ledger.windows.get(source.type_name)
+        if other is not None and (other.context or other.is_table):
+            raise unsupported(source, "events of tables, and of named windows within contexts, that change one")
         rows: Node = ledger.arrivals[source.type_name]
         stream = BoundStream(trigger.alias, source.type_name, schema)
         rows = around.within(rows, source.type_name)
