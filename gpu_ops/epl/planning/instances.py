@@ -219,7 +219,11 @@ class InstancePlan:
         if context is None or output is None or (self.at_ends not in {"all", "last"} and not self.every):
             return node
         if (self.every or self._least) and kind not in {"un-aggregated", "row per event"}:
-            raise unsupported(output, f"output rates and conditions of {kind} within contexts")
+            # Rows of groups are counted for events: each event makes one, and none goes.
+            plain = tuple(shows) == (NEW,) and not self._query.joins and not self._query.stream.views
+            plain &= isinstance(output.rate, q.EventCount) and not self._least
+            if not plain or kind != "row per group":
+                raise unsupported(output, f"output rates and conditions of {kind} within contexts")
         if kind == "row for all" and self.at_ends == "last":
             if len(shows) > 1 or shows[0] != NEW:
                 raise unsupported(self._query, "old rows of output last when terminated")
@@ -244,6 +248,7 @@ class InstancePlan:
             inserts=isinstance(output.rate, q.OutputWhen),
             at_ends=output.terminated is not None,
             least=self._least,
+            whole=bool(self.every) and output.selection == "all" and kind == "row per group",
         )
 
 

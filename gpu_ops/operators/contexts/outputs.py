@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from gpu_ops.core.time import TICK
+from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK
 from gpu_ops.core.turns import HELD, INSTANCE, NEW, OLD, ORDER
 from gpu_ops.devices import Device
 from gpu_ops.operators.contexts.held import RowsOfInstances
 from gpu_ops.operators.contexts.within import OfInstancesOperator
 from gpu_ops.operators.deliveries.rows import kinds_of, numbered, numbers_of, with_order
-from gpu_ops.operators.events import Events
+from gpu_ops.operators.events import Events, concat
 from gpu_ops.operators.row_order import run_ends, run_starts, stable_order
 from gpu_ops.plan.contexts import EndOutput
 from gpu_ops.plan.window_kinds import UNKNOWN
@@ -31,6 +31,8 @@ class EndOutputOperator(OfInstancesOperator, nodes=(EndOutput,)):
     def __init__(self, node: EndOutput, device: Device) -> None:
         super().__init__(node, device)
         self._held = RowsOfInstances("held", node.rows.schema, device)
+        # The last row of each combination, as it was output.
+        self._shown = RowsOfInstances("shown", node.rows.schema, device)
 
     def _made(self, rows: Events | None, moved: Events | None, cti: int) -> list[Events | None]:
         kernels, alive, device = self._device.kernels, self._alive, self._device
@@ -48,6 +50,8 @@ class EndOutputOperator(OfInstancesOperator, nodes=(EndOutput,)):
         if not len(ended):
             return made
         gone = self._held.taken(kernels.take(alive.ids, ended))
+        known = self._shown.taken(kernels.take(alive.ids, ended))
+        gone = gone if known is None else concat([known] if gone is None else [known, gone], device)
         if not self._node.at_ends:
             return made
         enough: Any = np.full_like(alive.ids, not self._node.least, dtype=np.bool_)
@@ -98,6 +102,8 @@ class EndOutputOperator(OfInstancesOperator, nodes=(EndOutput,)):
         by = kernels.take(fires, at)
         out = (by >= delivery) & (kernels.take(code, by) == kernels.take(code, delivery))
         self._held.replace(whole.take(kernels.keep(~out), device))
+        if node.whole:
+            return [self._of_all(whole, kernels.take(begins, fires))]
         some = kernels.keep(out)
         place = kernels.take(whole.start, kernels.take(begins, kernels.take(by, some)))
         made = [self._selected(whole.take(some, device), place)]
@@ -106,6 +112,42 @@ class EndOutputOperator(OfInstancesOperator, nodes=(EndOutput,)):
         # Where a condition holds there is a delivery, be it without rows.
         places = np.sort(kernels.take(whole.start, kernels.take(begins, fires)))
         return [*made, self._empty(places[run_starts(places)])]
+
+    def _of_all(self, fresh: Events, fires: Any) -> Events:
+        """The last row of each combination that was there by then, at each output.
+
+        Args:
+            fresh: The rows that have come, in order of instances and places.
+            fires: The first rows of the deliveries with which there is an output.
+        """
+        device, node, known = self._device, self._node, self._shown.whole()
+        kernels, columns = device.kernels, device.columns
+        before = 0 if known is None else len(known)
+        rows = fresh if known is None else concat([known, fresh], device)
+        assert rows is not None  # noqa: S101  (some have come)
+        code = columns.key_codes(rows.frame, [INSTANCE])[0]
+        at, of = kernels.take(rows.start, fires + before), kernels.take(code, fires + before)
+        new = kernels.keep(kinds_of(rows.frame, device) == NEW)
+        rows, code = rows.take(new, device), kernels.take(code, new)
+        order = stable_order([of, at], at, device)
+        at, of = kernels.take(at, order), kernels.take(of, order)
+        # A row is the last one of its combination until the next one comes.
+        group = columns.key_codes(rows.frame, list(dict.fromkeys((INSTANCE, *node.by))))[0]
+        order = stable_order([group, rows.start], rows.start, device)
+        starts, groups = kernels.take(rows.start, order), kernels.take(group, order)
+        until = np.full_like(starts, MAX_TIME)
+        same = groups[1:] == groups[:-1]
+        until[:-1] = np.where(same, starts[1:], until[:-1])
+        rows, code = rows.take(order, device), kernels.take(code, order)
+        low, high, end = (
+            kernels.search_pairs(of, at, code, each - 1) for each in (starts, until, np.full_like(starts, MAX_TIME))
+        )
+        begin = kernels.search_pairs(of, at, code, np.full_like(starts, MIN_TIME))
+        last = kernels.take(at, np.maximum(end - 1, 0))
+        stays = np.where(end > begin, (starts <= last) & (last < until), order < before)
+        self._shown.replace(rows.take(kernels.keep(stays), device))
+        source, offset = kernels.expand(high - low)
+        return self._selected(rows.take(source, device), kernels.take(at, kernels.take(low, source) + offset))
 
     def _next(self, code: Any, total: Any, codes: Any, totals: Any) -> Any:
         """int64: the first delivery of each instance with enough more rows than it had; their number for none."""
@@ -140,9 +182,9 @@ class EndOutputOperator(OfInstancesOperator, nodes=(EndOutput,)):
     @property
     def parts(self) -> list[Any]:
         """What it keeps."""
-        return [*super().parts, self._held]
+        return [*super().parts, self._held, self._shown]
 
     @property
     def alive(self) -> int:
         """How many rows and instances it keeps."""
-        return super().alive + len(self._held)
+        return super().alive + len(self._held) + len(self._shown)
