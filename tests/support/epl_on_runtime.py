@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -38,6 +39,8 @@ class RuntimeEngine:
 
     def __init__(self, schema: Mapping[str, Mapping[str, Any]], now: int = 0, device: str = "cpu") -> None:
         self.runtime = Runtime(schema, start=now, device=device)
+        # Esper's names are unique within a deployment alone: those of later ones have a number here.
+        self._called: dict[str, list[str]] = {}
 
     @property
     def active_filters(self) -> int:
@@ -46,11 +49,17 @@ class RuntimeEngine:
 
     def deploy(self, text: str) -> Sequence[str]:
         """Add statements."""
+        for name in re.findall(r"(?i)@name\('([^']*)'\)", text):
+            mine = self._called.setdefault(name, [])
+            own = f"{name} {len(mine)}" if mine else name
+            mine.append(own)
+            text = re.sub(rf"(?i)@name\('{re.escape(name)}'\)", f"@name('{own}')", text)
         return [statement.name for statement in self.runtime.deploy(text)]
 
     def undeploy(self, name: str) -> None:
         """Take a statement away."""
-        self.runtime.undeploy(name)
+        for own in self._called.pop(name, [name]):
+            self.runtime.undeploy(own)
 
     def send(self, type_name: str, row: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> Sequence[RowsDelivered]:
         """An event comes, or several."""
@@ -66,7 +75,7 @@ class RuntimeEngine:
 
     def rows(self, name: str) -> Sequence[Mapping[str, Any]]:
         """What an iterator gives."""
-        return rows_of(self.runtime.rows(name)) or []
+        return rows_of(self.runtime.rows(self._called.get(name, [name])[-1])) or []
 
     def has_order(self, name: str) -> bool:
         """Whether it does so in an order: what it is, is not asked here."""
@@ -74,4 +83,8 @@ class RuntimeEngine:
         return False
 
     def _told(self, deliveries: Sequence[Any]) -> Sequence[RowsDelivered]:
-        return [RowsDelivered(each.statement, rows_of(each.new), rows_of(each.old)) for each in deliveries]
+        names = {own: name for name, mine in self._called.items() for own in mine}
+        return [
+            RowsDelivered(names.get(each.statement, each.statement), rows_of(each.new), rows_of(each.old))
+            for each in deliveries
+        ]
