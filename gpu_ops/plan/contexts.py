@@ -366,7 +366,7 @@ class EndOutput(OfInstances):
         inserts: Whether new rows alone are counted for that.
         at_ends: Whether they are output where the instance ends; if not, what is held back then is gone.
         least: Where so many new rows are held back there, or more; if not, nothing is delivered.
-        whole: Whether with `last` each combination that has ever been there has a row in every output.
+        every_group: Whether with `last` each combination that has ever been there has a row in every output.
     """
 
     by: tuple[str, ...] = ()
@@ -377,7 +377,7 @@ class EndOutput(OfInstances):
     inserts: bool = False
     at_ends: bool = True
     least: int = 0
-    whole: bool = False
+    every_group: bool = False
 
     def needs(self, wanted: Sequence[str]) -> Sequence[tuple[str, ...]]:
         rows, instances = super().needs((*wanted, *self.by))
@@ -390,7 +390,7 @@ class EndOutput(OfInstances):
         least = f" of {self.least} or more" if self.least else ""
         ends = f", at ends{least}" if self.at_ends else ""
         which = "the last" if self.last else "all"
-        which += " (of all that were there)" * self.whole
+        which += " (of all that were there)" * self.every_group
         return f"EndOutput of {which} {shown} rows{by}{every}{ends}"
 
 

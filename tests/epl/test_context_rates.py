@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -54,6 +55,11 @@ def _expected(events: list[Any], which: str, *, ends: bool) -> list[Any]:
     return told
 
 
+def _note(told: list[Any], new: Any, old: Any, statement: Any) -> None:
+    del old, statement
+    told.append(None if new is None else new.to_pylist())
+
+
 @by_default(12)
 @given(
     st.lists(EVENT, max_size=14), st.sampled_from(["all", "last", ""]), st.booleans(), st.sampled_from(["cpu", "array"])
@@ -69,7 +75,7 @@ def test_beside_lists(events: list[Any], which: str, ends: bool, device: str) ->
     for together in (False, True):
         runtime = Runtime(TYPES, device=device)
         told: list[Any] = []
-        runtime.deploy(text)[-1].listen(lambda new, old, of, t=told: t.append(None if new is None else new.to_pylist()))
+        runtime.deploy(text)[-1].listen(partial(_note, told))
         at = 0
         while at < len(some):
             until = at + 1

@@ -131,11 +131,19 @@ def test_events_are_inserted(together: bool) -> None:  # noqa: FBT001
         on U as u update Last set v = v + u.x where k = 'b';
         @name('seen') select k, Last[k].v as v from D
     """)
-    events = [("A", "a", 1, 1), ("D", "a", 0, 2), ("A", "b", 2, 3), ("U", "", 5, 4), ("D", "a", 0, 5), ("D", "b", 0, 6)]
+    events: list[tuple[str, str, int, int]] = [
+        ("A", "a", 1, 1),
+        ("D", "a", 0, 2),
+        ("A", "b", 2, 3),
+        ("U", "", 5, 4),
+        ("D", "a", 0, 5),
+        ("D", "b", 0, 6),
+    ]
     runtime["seen"].deliveries()
     sent: dict[str, list[Any]] = {}
     for kind, k, v, at in events:
-        row = {"A": {"k": k, "v": v}, "D": {"k": k, "m": v}, "U": {"x": v}}[kind]
+        rows: dict[str, dict[str, Any]] = {"A": {"k": k, "v": v}, "D": {"k": k, "m": v}, "U": {"x": v}}
+        row = rows[kind]
         sent.setdefault(kind, []).append({**row, "t": at})
         if not together:
             runtime.replay({kind: [{**row, "t": at}]}, time="t")

@@ -248,7 +248,7 @@ class InstancePlan:
             inserts=isinstance(output.rate, q.OutputWhen),
             at_ends=output.terminated is not None,
             least=self._least,
-            whole=bool(self.every) and output.selection == "all" and kind == "row per group",
+            every_group=bool(self.every) and output.selection == "all" and kind == "row per group",
         )
 
 

@@ -102,7 +102,7 @@ class EndOutputOperator(OfInstancesOperator, nodes=(EndOutput,)):
         by = kernels.take(fires, at)
         out = (by >= delivery) & (kernels.take(code, by) == kernels.take(code, delivery))
         self._held.replace(whole.take(kernels.keep(~out), device))
-        if node.whole:
+        if node.every_group:
             return [self._of_all(whole, kernels.take(begins, fires))]
         some = kernels.keep(out)
         place = kernels.take(whole.start, kernels.take(begins, kernels.take(by, some)))
