@@ -23,8 +23,12 @@ class Piece(NamedTuple):
 class Feeding(Protocol):
     """What gives events as it runs: a running query."""
 
-    def attach(self, query: Any, into: str) -> None:
-        """Push what comes from now on into an input of another running query."""
+    def attach(self, query: Any, into: str, told: int | None = None) -> int:
+        """Push what comes from now on into an input of another running query, which has been `told` what came before.
+
+        Returns:
+            How much has come.
+        """
 
 
 @dataclass(frozen=True)

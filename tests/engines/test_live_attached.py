@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import gpu_ops as g
 from gpu_ops.core.time import MAX_TIME
 from gpu_ops.engines.live.running_query import RunningQuery
-from gpu_ops.errors import PlanError, QueryFailedError, SumOverflowError
+from gpu_ops.errors import PlanError, QueryFailedError, SourceError, SumOverflowError
 from tests.support.devices import HERE
 from tests.support.live_plans import SCHEMA, events, plan_of, plans, source, table, told
 from tests.support.rows import rows
@@ -100,6 +100,30 @@ def test_both_go_on_from_checkpoints_of_one_moment(tmp_path: Path, device: str) 
     again.push([bid(17), bid(120)])
     again.close()
     assert told(below.results()) == [(0, 100, 3), (100, 200, 1)]
+
+
+@pytest.mark.parametrize("first", ["upper", "lower"])
+def test_checkpoints_of_two_moments_are_refused(tmp_path: Path, first: str) -> None:
+    # upper     ──1── checkpoint ──2──────────────
+    # lower     ──1────────────────2── checkpoint     killed: one of them has what the other has not
+    upper = counts().start(device="cpu")
+    upper.push([bid(1)])
+    upper.advance(at_us(20))
+    lower = over(upper).start(device="cpu")
+    queries = {"upper": upper, "lower": lower}
+    upper.push([bid(25)])
+    upper.advance(at_us(40))
+    queries.pop(first).checkpoint(tmp_path / first)
+    upper.push([bid(45)])
+    upper.advance(at_us(60))
+    for name, query in queries.items():
+        query.checkpoint(tmp_path / name)
+    told, given = (1 + (first == "upper"), 1 + (first == "lower"))
+    again = g.restore(tmp_path / "upper", counts(), device="cpu")
+    with pytest.raises(SourceError, match=f"has taken in {told + 1} of its .* has given {given + 1}: .* two moments"):
+        g.restore(tmp_path / "lower", over(again), device="cpu")
+    again.push([bid(61)])
+    again.close()
 
 
 def test_a_query_that_goes_back_to_its_checkpoint_hands_nothing_on_twice(tmp_path: Path) -> None:

@@ -128,7 +128,7 @@ def of_query(facts: Mapping[str, Any], inputs: int, nodes: int) -> Object:
         "positions": Object({}, {"cti": TIME}, Whole()),
     }
     newer: dict[str, Kind] = {"functions": _TEXTS, "version": TEXT, "python": TEXT, "following": following}
-    optional: dict[str, Kind] = {"ingest": Many(counted, inputs)}
+    optional: dict[str, Kind] = {"ingest": Many(counted, inputs), "given_before": _COUNTS}
     if facts.get("format") == 1:
         return Object(needed, optional | newer, ANY)
     return Object(needed | newer, optional, ANY)

@@ -52,6 +52,8 @@ class QueryState:
         self._passes = all(each.stateless or each.comes_in for each in node.walk())
         self._calls = Calls()
         self._attached: list[Attached] = []
+        # For each input that another query feeds: how many results that one had given before this one was behind it.
+        self._given_before: dict[str, int] = {}
         self._begin()
         self.positions: dict[str, int] = {}
         self.following = Following()

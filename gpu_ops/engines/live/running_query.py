@@ -32,7 +32,7 @@ from gpu_ops.engines.live.status import Status, shown_cti
 from gpu_ops.engines.local.engine import output_schema, to_table
 from gpu_ops.engines.local.shapes import Shape
 from gpu_ops.engines.progress import Progress, known_rows
-from gpu_ops.errors import PlanError, shown
+from gpu_ops.errors import PlanError, SourceError, shown
 from gpu_ops.ingest.counts import Counts
 from gpu_ops.ingest.raw_source import Piece, RawSource, shown_shape
 from gpu_ops.ingest.rules import IngestReport
@@ -200,27 +200,44 @@ class RunningQuery(QueryState, OtherNames):
         return RawSource(self._given_schema, read, "pyarrow", shape, replayable=False, fed_by=self)
 
     @changes
-    def attach(self, query: Attachable, into: str) -> None:
+    def attach(self, query: Attachable, into: str, told: int | None = None) -> int:
         """Push the results of later calls, with their CTIs, into another running query. `Stream.start` calls this.
 
         Args:
             query: The other query. When this one is closed, its input ends. One that is closed or has failed is
                 attached no more.
             into: The name of its input.
+            told: How many results of this one there were up to the last that the other one took in; None if it begins
+                here.
+
+        Returns:
+            How many results this query has given.
 
         Raises:
             PlanError: This query is closed, or another call of it is running.
+            SourceError: This query has given more than that, or fewer.
             QueryFailedError: An earlier call has failed.
         """
         self._begin_call()
+        if told is not None and told != self._given:
+            raise SourceError(
+                f"The query behind this one, by its input {into!r}, has taken in {told} of its results, and this one "
+                f"has given {self._given}: their checkpoints are of two moments.",
+                remedy="Restore both from checkpoints that were written between the same two calls; keep= keeps "
+                "earlier ones.",
+            )
         query.advance(utc(self._cti), input=into)
         self._attached.append(Attached(query, into, self._given))
+        return self._given
 
     def attach_inputs(self) -> None:
         """Attach it to the running queries that its inputs are the results of."""
         for each in self._inputs:
             if each.source.fed_by is not None:
-                each.source.fed_by.attach(self, each.name)
+                rows = each.counts.rows
+                before = self._given_before.get(each.name)
+                given = each.source.fed_by.attach(self, each.name, None if before is None else before + rows)
+                self._given_before[each.name] = given - rows
 
     @property
     def _is_fed(self) -> bool:
@@ -483,6 +500,7 @@ class RunningQuery(QueryState, OtherNames):
             "plan": self._plan(),
             "rows_in": [each.counts.rows for each in self._inputs],
             "ingest": [each.counts.facts() for each in self._inputs],
+            "given_before": self._given_before,
             "late": dict(self._late),
             "promised": [each.promised for each in self._inputs],
             "ctis": [each.cti for each in nodes],
@@ -541,6 +559,7 @@ class RunningQuery(QueryState, OtherNames):
             # An older checkpoint also has one CTI for each input: it did not tell whole events from open ones.
             known.promised = tuple(promised) if isinstance(promised, list) else (promised, promised)
         self._late, self._closed = Counter(facts["late"]), facts["closed"]
+        self._given_before = dict(facts.get("given_before", {}))
         self.positions, self.following = facts["positions"], Following.restore(facts.get("following"), path)
         check_rows(path, tables, "results", [self._given_schema], "its results")
         check_rows(path, tables, "late", [each.ingress.late_schema for each in self._inputs], "rows that are late")
