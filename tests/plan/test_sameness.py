@@ -153,7 +153,7 @@ def columns_of(spark: SparkSession, examples: dict[str, list[Any]]) -> list[dict
     return answers
 
 
-PARTS = [list(SAME)[at::4] for at in range(4)]
+PARTS = [list(SAME)[at::8] for at in range(8)]
 
 
 @pytest.mark.usefixtures("compiled_plans")
