@@ -89,6 +89,7 @@ def test_what_is_supported_passes_and_a_running_query_gives_the_same(
     )
 
 
+@pytest.mark.slow
 def test_streaminsight_on_every_device(conformance: Path, device_name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(conformance / "streaminsight.jsonl.gz"), "--device", device_name]) == 0, capsys.readouterr().out
 

@@ -217,6 +217,7 @@ def _facts(written: Path) -> dict[str, Any]:
     return made
 
 
+@pytest.mark.slow
 def test_a_bit_that_flips_anywhere_is_noticed(written: Path, tmp_path: Path) -> None:
     whole, query, path = written.read_bytes(), _counts(), tmp_path / "c"
     # Parts have checksums of their own; in front of them and behind them stands what nobody reads.

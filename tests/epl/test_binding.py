@@ -334,6 +334,7 @@ def test_a_condition_is_a_boolean() -> None:
         bind_condition(expression("i"), scope, "A filter")
 
 
+@pytest.mark.slow
 def test_a_long_condition_is_not_deep() -> None:
     text = " or ".join(f"i = {number}" for number in range(2_000))
     assert result(text) == ("boolean", True)

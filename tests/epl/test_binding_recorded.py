@@ -188,6 +188,7 @@ def lines(conformance: Path) -> list[Mapping[str, Any]]:
     return [vector.line for vector in read(conformance / "esper.jsonl.gz")]
 
 
+@pytest.mark.slow
 def test_each_expression_is_bound_or_refused_by_name(lines: list[Mapping[str, Any]]) -> None:
     assert Counter(verdict for line in lines for verdict in _verdicts(line)) == {
         "bound": 1116,

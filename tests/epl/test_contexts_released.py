@@ -100,6 +100,7 @@ def test_rows_of_instances_that_last_stay() -> None:
     assert runtime.rows("window").to_pylist() == [{"v": 4}, {"v": 8}]
 
 
+@pytest.mark.slow
 def test_a_running_query_by_verbs_does_not_grow() -> None:
     """Three seconds from the first click of each user on, again and again."""
     clicks = g.events(pa.schema([("at", pa.int64()), ("user", pa.int64())]).empty_table(), start="at", unit="s")

@@ -69,6 +69,7 @@ def _rows(table: Any) -> list[dict[str, Any]]:
     return [{tag: value for tag, value in row.items() if value is not None} for row in rows]
 
 
+@pytest.mark.slow
 @(by_default(300) if settings().max_examples >= 25 else settings(max_examples=30))
 @given(patterns(), scripts(), st.sampled_from(NOTES), st.lists(st.booleans(), min_size=1, max_size=5))
 def test_patterns_beside_the_reference(
@@ -90,6 +91,7 @@ def test_patterns_go_on_from_checkpoints(
     assert found == expected(part, script, notes), text
 
 
+@pytest.mark.slow
 @(by_default(300) if settings().max_examples >= 25 else settings(max_examples=30))
 @given(chains(), scripts(), st.lists(st.booleans(), min_size=1, max_size=5), st.sampled_from(["cpu", "array"]))
 def test_open_starts_find_what_the_machine_and_the_reference_find(

@@ -28,6 +28,7 @@ def _verdict(text: str) -> str:
     return "read" if parse(unparse(statements)) == statements else f"not the same again: {text}"
 
 
+@pytest.mark.slow
 def test_each_is_read_or_refused_by_name(texts: list[str]) -> None:
     # None is refused: the grammar has all that they use.
     assert Counter(_verdict(text) for text in texts) == {"read": len(texts)}

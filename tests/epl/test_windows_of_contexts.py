@@ -77,6 +77,7 @@ def _expected(events: list[tuple[str, str, int]], view: str) -> dict[str, list[A
     return told
 
 
+@pytest.mark.slow
 @by_default(8)
 @given(st.lists(EVENT, max_size=12), st.sampled_from(["keepall", "length(2)", "unique(v)"]), st.data())
 def test_beside_lists(events: list[tuple[str, str, int]], view: str, data: st.DataObject) -> None:
@@ -99,6 +100,7 @@ def test_beside_lists(events: list[tuple[str, str, int]], view: str, data: st.Da
     assert [(new[0]["s"], old[0]["s"]) for of, new, old in told if of == "total"] == wanted["total"]
 
 
+@pytest.mark.slow
 @by_default(5)
 @given(
     st.lists(EVENT | st.tuples(st.sampled_from(["Begin", "End"]), st.sampled_from("ab"), st.just(0)), max_size=14),

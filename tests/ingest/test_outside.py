@@ -137,6 +137,7 @@ def _rest_of(stream: bytes) -> bytes:
 # How much
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["given.csv", "given.csv.gz", "given.arrow", "given.parquet"])
 def test_a_file_of_too_many_columns_is_refused_unless_it_is_trusted(tmp_path: Path, name: str) -> None:
     path, count = tmp_path / name, (1 << 15) + 1
@@ -208,6 +209,7 @@ PARQUET_BOMBS: dict[str, tuple[Callable[[], pa.Array], dict[str, Any]]] = {
 """A column of 256 MiB in some kilobytes, and how it is written."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", PARQUET_BOMBS)
 def test_what_a_parquet_file_unpacks_to_is_known_before_it_is_unpacked(tmp_path: Path, what: str) -> None:
     column, options = PARQUET_BOMBS[what]

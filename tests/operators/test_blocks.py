@@ -80,6 +80,7 @@ def tables(draw: st.DrawFn) -> pa.Table:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("aggregates", AGGREGATES)
 @pytest.mark.parametrize("window", WINDOWS)
 @examples(6)

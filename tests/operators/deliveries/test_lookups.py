@@ -121,6 +121,7 @@ def _wanted(turns: list[Placed], *, before: bool, kind: str) -> list[dict[str, A
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("before", [False, True])
 @pytest.mark.parametrize("kind", ["key", "pairs", "groups"])
 @given(script=scripts(ROWS), cuts=st.sets(st.integers(1, 30)), device=st.sampled_from(HERE))
