@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gpu_ops.plan import patterns as p
+from gpu_ops.plan.expressions import bare_column
+from gpu_ops.plan.splits import one_order
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,6 +52,36 @@ def chain_of(tree: p.PatternPart, slots: Mapping[str, str]) -> PatternChain | st
         return "it does not begin with every event of a stream"
     chain = _waiting(begins.part, waits.several if isinstance(waits, p.AllOf) else (waits,))
     return chain if isinstance(chain, str) else _refused(chain, slots) or chain
+
+
+def keyed_atoms(
+    tree: p.PatternPart, slots: Mapping[str, str]
+) -> tuple[p.EventAtom, list[tuple[p.EventAtom, str, str]]]:
+    """(the event that starts, for each other atom its column that equals one of that event, and the event's column).
+
+    So what a start waits for has its key, and starts of other keys change nothing for it.
+
+    Args:
+        tree: The pattern.
+        slots: For each slot that programs read its tag.
+
+    Raises:
+        PlanError: The pattern does not begin with every event of a stream, or an atom has no such column.
+    """
+    begins, *rest = tree.several if isinstance(tree, p.FollowedBy) else (tree,)
+    limited = isinstance(tree, p.FollowedBy) and any(each is not None for each in tree.limits)
+    if not isinstance(begins, p.EveryMatch) or not isinstance(begins.part, p.EventAtom) or limited:
+        raise one_order("A pattern that does not begin with every event of a stream")
+    start, found = begins.part, []
+    for part in (each for whole in rest for each in whole.walk()):
+        if not isinstance(part, p.EventAtom):
+            continue
+        mine, theirs = (None, None) if part.equal is None else part.equal
+        names = [None if each is None else bare_column(each.value) for each in (mine, theirs)]
+        if theirs is None or slots.get(theirs.slot) != start.tag or None in names or part.level or start.level:
+            raise one_order("A pattern with an event that has no key of the first one")
+        found.append((part, str(names[0]), str(names[1])))
+    return start, found
 
 
 def _waiting(start: p.EventAtom, parts: tuple[p.PatternPart, ...]) -> PatternChain | str:

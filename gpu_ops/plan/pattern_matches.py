@@ -11,10 +11,12 @@ import pyarrow as pa
 
 from gpu_ops.core.time import TICK, TIME_TYPE
 from gpu_ops.core.turns import ASK, CLOCK, PLACE, SINCE
+from gpu_ops.plan import patterns as p
 from gpu_ops.plan.expressions import bare_column
 from gpu_ops.plan.nodes import Node, selected
-from gpu_ops.plan.pattern_chains import PatternChain, chain_of
+from gpu_ops.plan.pattern_chains import PatternChain, chain_of, keyed_atoms
 from gpu_ops.plan.patterns import EventAtom, PatternPart
+from gpu_ops.plan.splits import Split, matched, one_order
 
 
 @dataclass(frozen=True)
@@ -112,6 +114,27 @@ class Pattern(Node):
         if self.discards or self.suppresses:
             return "matches that share events end others"
         return chain_of(self.tree, {slot: tag for slot, tag, _ in self.slots})
+
+    def split(self, below: Sequence[Split]) -> Split:
+        start, atoms = keyed_atoms(self.tree, {slot: tag for slot, tag, _ in self.slots})
+        if self.discards or self.suppresses:
+            raise one_order("A pattern whose matches end others")
+        made = below[start.stream]
+        for span in self._spans:
+            made = made.seeing(span)
+        columns = {theirs for _, _, theirs in atoms}
+        for atom, mine, theirs in atoms:
+            made = matched(made, below[atom.stream], [(theirs, mine)], "A pattern", (columns, ()))
+        return made.picked({f"{start.tag}.{name}": name for name in columns} if self.flat else {}).made()
+
+    @property
+    def _spans(self) -> list[int | None]:
+        """The spans after events that start at which it is due; None if others are."""
+        chain, timed = self.starts, (p.WithinGuard, p.ClockTime, p.DistinctMatches)
+        if not isinstance(chain, str):
+            dues = [each for each in (chain.within, chain.after) if each is not None]
+            return [None if each.months else each.ticks for each in dues]
+        return [None] if any(isinstance(each, timed) for each in self.tree.walk()) else []
 
     duration: ClassVar[int | None] = TICK
     stateless = False

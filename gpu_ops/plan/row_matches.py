@@ -18,6 +18,7 @@ from gpu_ops.plan.expressions import bare_column
 from gpu_ops.plan.nodes import Ends, Node, selected
 from gpu_ops.plan.row_patterns import RowMachine, RowPattern, Skip, variables_of
 from gpu_ops.plan.row_programs import RowProgram
+from gpu_ops.plan.splits import Split
 
 MOST_WAYS = 10_000
 """How many ways a partition's open matches may have together, unless a query says another number."""
@@ -232,6 +233,13 @@ class RowMatches(Node):
     @property
     def together(self) -> tuple[str, ...]:
         return ()
+
+    def split(self, below: Sequence[Split]) -> Split:
+        made = below[0].by(self.partition, "A row pattern")
+        if self.interval is not None:
+            made = made.seeing(None if self.interval.months else self.interval.ticks)
+        # Each task numbers the matches of a turn that it has.
+        return made.picked({name: name for name in self.carries}).made()
 
     def ends(self, at: int) -> Ends:
         return "needed" if at else "later" if self.windowed else "unread"

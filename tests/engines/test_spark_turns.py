@@ -58,6 +58,31 @@ def _both(left: g.Stream, right: g.Stream) -> g.Stream:
     return pairs.deliveries("k", v=g.col("v_right"), shown="both")
 
 
+def _rising(rows: ArrivalStream, **options: Any) -> ArrivalStream:
+    """Two rows of a key of which the second is above the first."""
+    low = g.row("low")
+    high = g.row("high", g.col("v") >= low["v"])
+    return rows.by("k").match(low + high, {"v": low["v"]}, skip="to next row", **options)
+
+
+def _spans(found: g.Stream) -> g.Stream:
+    """Matches as events, with the types that deliveries have."""
+    return found.select(turn=g.col("v") * 0, row=g.col("k"), k=g.col("k"), v=g.col("v"))
+
+
+def _then(left: g.Stream, right: g.Stream, span: str | None) -> g.Stream:
+    """An event of one stream with a key, then one of the other; or two, in any order, and none of the first between."""
+    one, two = g.arrivals(left, right, order="seq")
+    later = g.one("b", two, g.col("v") >= g.col("a.v"), on="k")
+    if span is not None:
+        later = later.within(span)
+    else:
+        later = (
+            g.one("b", two, on="k") & g.one("c", two, g.col("v") > 1, on="k") & g.none("", one, g.col("v") < 2, on="k")
+        )
+    return g.pattern(g.every("a", one) >> later).deliveries(k=g.col("a.k"), v=g.col("b.v"))
+
+
 def _text(text: str) -> PairQuery:
     return lambda left, right: epl.query(text, A=left, B=right, order="seq", until=75)
 
@@ -69,6 +94,9 @@ QUERIES: Mapping[str, PairQuery] = {
     "sessions": _of_one(lambda a: a.by("k").session("4ms").deliveries("k", "v", shown="both", order_by="v")),
     "all ticks": _of_one(lambda a: a.by("k").time_batches("7ms").deliveries("k", "v", shown="both")),
     "output first": _of_one(lambda a: a.deliveries("k", "v", by="k").output("first", every="6ms")),
+    "a row pattern": _of_one(lambda a: _spans(_rising(a, within="9ms").events("k", "v"))),
+    "a pattern by key": lambda left, right: _then(left, right, "4ms"),
+    "a pattern of three": lambda left, right: _then(left, right, None),
     "a join": _both,
     "an inserted stream": _text(
         "insert into C select k, v from A(v > 1); insert into C select k, v from B#groupwin(k)#length(1);"

@@ -121,15 +121,17 @@ class LookBackOperator(Operator, nodes=(LookBack,)):
     def _before(self, one: Any, back: int) -> Any:
         """int64: for each row the one so many before it of its kind, by leaps over 1, 2, 4 … rows; -1 for none."""
 
-        def leapt(at: Any, leaps: Any) -> Any:
+        def leapt(at: Any | None, leaps: Any) -> Any:
+            if at is None:
+                return leaps
             return np.where(at < 0, at, self._device.kernels.take(leaps, np.maximum(at, 0)))
 
-        at, leaps = np.arange(len(one), like=one), one
+        at, leaps = None, one
         while back:
             at = leapt(at, leaps) if back & 1 else at
             back >>= 1
             leaps = leapt(leaps, leaps) if back else leaps
-        return at
+        return np.arange(len(one), like=one) if at is None else at
 
     def _batch_mates(self, frame: Any, start: Any, back: int) -> tuple[Any, Any]:
         """(of each row the index of the one so many before it in its batch, whether there is one)."""
