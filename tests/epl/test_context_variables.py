@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpu_ops.epl import Runtime
+from gpu_ops.epl import Runtime, query
 from gpu_ops.errors import PlanError, TextError
 from tests.support.examples import by_default
 
@@ -126,6 +127,13 @@ def test_wrong(text: str, said: str) -> None:
     runtime.deploy(KEYED)
     with pytest.raises(TextError, match=said):
         runtime.deploy(text)
+
+
+def test_over_data_at_rest_there_are_none() -> None:
+    with pytest.raises(TextError, match="variables of contexts over data at rest"):
+        query(
+            KEYED, Add=pa.table({"k": ["a"], "v": [1], "seq": [1]}), Ask=pa.table({"k": ["a"], "seq": [2]}), order="seq"
+        )
 
 
 def test_it_goes_with_its_statement() -> None:

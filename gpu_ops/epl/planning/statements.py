@@ -99,7 +99,7 @@ def planned(statement: Statement, ledger: Ledger) -> PlannedStatement:
         plan = planned_setting(query, ledger, names, context_of(statement, ledger))
         return _in_its_context(statement, plan, names, ledger)
     if isinstance(query, s.CreateVariable) and (context := context_of(statement, ledger)) is not None:
-        return planned_variable(query.name, ledger, context)
+        return planned_variable(query, ledger, context)
     if not isinstance(query, q.Query):
         raise unsupported(statement, _WHAT[type(query)])
     for what, there in (

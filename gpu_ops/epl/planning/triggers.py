@@ -94,9 +94,15 @@ def planned_setting(
     )
 
 
-def planned_variable(name: str, ledger: Ledger, context: KnownContext) -> PlannedStatement:
-    """The plan of a variable of a context: where it is set, what it becomes, and as an old row what it was."""
-    known = ledger.variables[name]
+def planned_variable(create: s.CreateVariable, ledger: Ledger, context: KnownContext) -> PlannedStatement:
+    """The plan of a variable of a context: where it is set, what it becomes, and as an old row what it was.
+
+    Raises:
+        PlacedError: The data is at rest.
+    """
+    if not ledger.asks:
+        raise unsupported(create, "variables of contexts over data at rest", "Run the text in a Runtime.")
+    name, known = create.name, ledger.variables[create.name]
     feed = feed_of(name, known)
     rows = [
         Project(
