@@ -123,7 +123,7 @@ def evaluate(start: Array, end: Array | int, frame: Frame, steps: Sequence[Step]
     lazy = _stepped(start, end, frame, steps)
     # To optimize a plan takes as long as to run it over a few rows.
     how = pl.QueryOptFlags.none() if len(start) < FEW else pl.QueryOptFlags()
-    done = (lazy.drop("end") if isinstance(end, int) else lazy).collect(optimizations=how)
+    done = lazy.collect(optimizations=how)
     after = end if isinstance(end, int) else _physical(done["end"])
     return _physical(done["start"]), after, select(done, [name for name in done.columns if name not in LIFETIME])
 
@@ -133,7 +133,7 @@ def answer(start: Array, end: Array | int, frame: Frame, steps: Sequence[Step], 
     lazy = _stepped(start, end, frame, steps)
     if not isinstance(end, int):
         return from_frame(lazy.collect(), schema)
-    table = from_frame(lazy.drop("end").collect(), schema.remove(1))
+    table = from_frame(lazy.collect(), schema.remove(1))
     ends = later([integers(chunk) for chunk in table["start"].chunks], end)
     return table.add_column(1, schema.field(1), to_arrow_array(ends, schema.field(1).type))
 
@@ -143,13 +143,16 @@ def _stepped(start: Array, end: Array | int, frame: Frame, steps: Sequence[Step]
     if not isinstance(end, int):
         lifetime.append(_series("end", end, None, TIME_TYPE))
     lazy = frame.hstack(lifetime).lazy()
-    if isinstance(end, int):
-        # A lazy column: Polars computes it only if a step reads it, and after the filters.
-        lazy = lazy.with_columns(end=(pl.col("start").to_physical() + end).cast(_TIME))
-    work = LazySteps(lazy)
+    # A lazy column: it is there only if a step reads it, and behind the filters before that step.
+    work = LazySteps(lazy, functools.partial(_later, end) if isinstance(end, int) else None)
     for step in steps:
         work = step(work)
-    return work.to_native()
+    return work.to_native(ends=not isinstance(end, int))
+
+
+def _later(duration: int) -> pl.Expr:
+    """The column ``end`` of lifetimes of one length."""
+    return (pl.col("start").to_physical() + duration).cast(_TIME)
 
 
 def values(frame: Frame, name: str) -> tuple[Array, Array | None]:
