@@ -69,7 +69,13 @@ class Case:
         return found
 
     def _cycles(self) -> Iterator[tuple[int, dict[str, pa.Table]]]:
-        coming = [(at, alias, row) for at, of, row in self.events for alias, name in self.streams.items() if of == name]
+        # Events that a partition refuses make no cycle run.
+        coming = [
+            (at, alias, row)
+            for at, of, row in self.events
+            for alias, name in self.streams.items()
+            if of == name and _passes(self.chains[alias][0], row)
+        ]
         if not self.patterns:
             for number, (_, seen) in enumerate(together(self.chains, coming)):
                 yield (
@@ -87,6 +93,10 @@ class Case:
         types = pa.schema([(name, EVENT.field(column).type) for name, _, column in self.columns])
         for number, _ in enumerate(together(self.chains, coming)):
             yield number, {"fired": pa.Table.from_pylist(fired.get(number, []), schema=types)}
+
+
+def _passes(part: Part, row: Row) -> bool:
+    return part.above is None or (row[part.above[0]] is not None and row[part.above[0]] > part.above[1])
 
 
 def _table(rows: Sequence[Row]) -> pa.Table:
