@@ -29,7 +29,7 @@ def answered(answer: pa.Table) -> Counter[tuple[Any, ...]]:
     return Counter(zip(*(answer[name].to_pylist() for name in answer.column_names[2:]), strict=True))
 
 
-@by_default(200)
+@by_default(150)
 @given(st.one_of(queries(), queries(), alerting()))
 def test_a_random_text_is_answered_as_by_brute_force(database: duckdb.DuckDBPyConnection, case: Case) -> None:
     answer = rql.query(case.text, case.frames, order="id", time="at", tables={"p": TABLE}).collect()
