@@ -165,7 +165,8 @@ class Partition:
         shut: set[int] = set()
         for row, each in enumerate(self._rows):
             for begin in range(row):
-                ways = self._ways(begin, row, each.place) if begin not in shut and self._in_time(begin, row) else ()
+                waits = self._rules.interval is None or self._in_time(begin, row)
+                ways = self._ways(begin, row, each.place) if begin not in shut and waits else ()
                 if any(len(path) > len(way) and path[: len(way)] == way for way in ways for path in self._prefixes):
                     shut.add(row)
         return frozenset(shut)
