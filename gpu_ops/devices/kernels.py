@@ -270,6 +270,9 @@ class RangeKernels(Protocol):
     def keep(self, mask: Bools) -> Ints:
         """The indices at which a mask holds, ascending."""
 
+    def occurring(self, codes: Codes, count: int) -> Ints:
+        """The codes that occur, ascending, of ``count`` codes."""
+
     def occupied(self, first: Ints, last: Ints, size: int) -> tuple[Ints, Ints]:
         """The slots that hold any event, and how many each holds.
 

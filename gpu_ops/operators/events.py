@@ -155,9 +155,7 @@ def present(codes: Any, count: int, device: Device) -> Any:
         # NumPy would hash integers to find the distinct ones, and sort these.
         ordered = np.sort(codes)
         return device.kernels.take(ordered, device.kernels.keep(run_starts(ordered))).astype(np.int64, copy=False)
-    found = device.columns.array(np.zeros(count, np.bool_))
-    found[codes] = True
-    return device.kernels.keep(found)
+    return device.kernels.occurring(codes.astype(np.int32, copy=False), count)
 
 
 def stretch_of(at: Any) -> tuple[int, int] | None:

@@ -796,6 +796,10 @@ CONTRACTS = {
         plan,
     ),
     "occupied": Contract(ranges(), held_slots),
+    "occurring": Contract(
+        st.lists(st.integers(0, 6), max_size=9).map(lambda codes: (np.array(codes, np.int32), 7)),
+        lambda codes, count: ints([code for code in range(count) if code in codes]),
+    ),
     "order_float": Contract(
         st.lists(FLOAT, max_size=9).map(lambda values: (np.array(values, np.float64),)), codes_of_floats
     ),

@@ -71,6 +71,7 @@ from gpu_ops.devices.array.ranges import (
     expand,
     keep,
     occupied,
+    occurring,
     quotient,
     range_count,
     range_max,

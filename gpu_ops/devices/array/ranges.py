@@ -106,6 +106,14 @@ def expand(counts: Array) -> tuple[Array, Array]:
     return source, at - xp.take(ends - counts, source)
 
 
+def occurring(codes: Array, count: int) -> Array:
+    """The codes that occur, ascending: those that are marked."""
+    xp = array_namespace(codes)
+    there = xp.zeros(count, dtype=xp.bool)
+    there[codes] = True
+    return keep(there)
+
+
 def keep(mask: Array) -> Array:
     """The indices at which a mask holds, ascending."""
     return array_namespace(mask).nonzero(mask)[0]

@@ -69,6 +69,7 @@ from gpu_ops.devices.cpu.ranges import (
     expand,
     keep,
     occupied,
+    occurring,
     quotient,
     range_count,
     range_max,
