@@ -221,7 +221,7 @@ class AlertsOperator(OnTicks, nodes=(Alerts,)):
     def declared(self, tables: Tables) -> Iterator[StateTable]:
         """The tables that `tables` gives."""
         yield from super().declared(tables)
-        yield StateTable("names", nullable_columns(self._one_value, ""))
+        yield StateTable("names", nullable_columns(self._one_value, ""), unique=(_VALUE,))
         values = tables["names"].num_rows if "names" in tables else 0
         columns = {"there": Field(pa.int64(), least=0, most=(1 << len(self._schemas)) - 1)}
         for at in range(len(self._patterns)):

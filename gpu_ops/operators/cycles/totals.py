@@ -302,7 +302,7 @@ class IssuedTotalsOperator(Operator, nodes=(IssuedTotals,)):
 
     def declared(self, tables: Tables) -> Iterator[StateTable]:
         """The tables that `tables` gives."""
-        yield StateTable("keys", nullable_columns(self._key_schema, ""))
+        yield StateTable("keys", nullable_columns(self._key_schema, ""), unique=self._node.by)
         keys = (tables["keys"].num_rows if "keys" in tables else 0) if self._node.by else 1
         place = Field(pa.int64(), least=MIN_TIME, most=MAX_TIME, besides=(m.UNKNOWN,))
         count, limb = Field(pa.int64(), least=0, most=MANY), Field(pa.int64(), least=-MANY, most=MANY)

@@ -324,7 +324,8 @@ class CycleWindowOperator(OnTicks, nodes=(CycleWindow,)):
         for prefix, key in ((_KEYS, self._node.by), (_GROUPS, self._group)):
             name = f"{prefix}names"
             if key:
-                yield StateTable(name, nullable_columns(pa.schema([self._payload.field(each) for each in key]), ""))
+                schema = pa.schema([self._payload.field(each) for each in key])
+                yield StateTable(name, nullable_columns(schema, ""), unique=key)
             counts.append(tables[name].num_rows if name in tables else int(not key))
         keys = tables["keys"].num_rows if "keys" in tables and not self._node.by else counts[0]
         for each in self._machine.declared(keys, counts[1]):
