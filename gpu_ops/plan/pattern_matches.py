@@ -161,7 +161,7 @@ class Pattern(Node):
 
     def mask_of(self, atom: EventAtom) -> str:
         """The column of its stream that says which rows an atom may take; none for all."""
-        return "" if atom.holds in self.sure else atom.holds
+        return "" if self.sure and atom.holds == self.sure[atom.stream] else atom.holds
 
     @cached_property
     def _read(self) -> set[str]:

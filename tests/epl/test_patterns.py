@@ -60,6 +60,8 @@ def _steps(words: Sequence[str], *, together: bool) -> list[Any]:
 
 
 CASES: dict[tuple[str, str], list[Any]] = {
+    # The streams have one condition in common, which one of them does not ask of all its events.
+    ("a.v, b.v from pattern [every a=A(v > 0) -> (b=B(v > 0) and not A)]", "A:x0 B:x1 A:x2 B:x3"): [[(2, 3)]],
     # Each open A takes the first larger B with its id.
     ("a.v, b.v from pattern [every a=A -> b=B(id=a.id, v>a.v)]", "A:x1 A:x5 A:y2 B:x3 B:y1 B:x9 B:y4"): [
         [(1, 3)],
