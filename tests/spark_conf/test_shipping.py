@@ -55,7 +55,7 @@ def submitted(folder: Path, settings: Sequence[str], *arguments: str) -> pa.Tabl
     cluster = (
         *("spark.master=local-cluster[1,2,1024]", "spark.executor.memory=600m", "spark.driver.host=127.0.0.1"),
         *(f"spark.executor.extraJavaOptions={JAVA}", f"spark.local.dir={folder / 'local'}"),
-        f"spark.driver.extraJavaOptions={JAVA} -Dlog4j2.configurationFile=file:{CONF / 'log4j2.properties'}",
+        f"spark.driver.extraJavaOptions={JAVA} -Dlog4j2.configurationFile={(CONF / 'log4j2.properties').as_uri()}",
         "spark.sql.shuffle.partitions=2",
     )
     command = [

@@ -97,7 +97,7 @@ class Cluster:
         cluster = (
             *(f"spark.master={self.url}", "spark.driver.host=127.0.0.1", "spark.driver.memory=512m"),
             *("spark.executor.memory=512m", "spark.executor.cores=1", f"spark.executor.extraJavaOptions={JAVA}"),
-            f"spark.driver.extraJavaOptions={JAVA} -Dlog4j2.configurationFile=file:{CONF / 'log4j2.properties'}",
+            f"spark.driver.extraJavaOptions={JAVA} -Dlog4j2.configurationFile={(CONF / 'log4j2.properties').as_uri()}",
             *("spark.sql.shuffle.partitions=2", f"spark.local.dir={self.folder / 'local'}"),
         )
         shared = {"SPARK_HOME": str(self.home), "SPARK_LOCAL_IP": "127.0.0.1", "LC_ALL": "C.UTF-8"}
