@@ -157,6 +157,14 @@ class OrderKernels(Protocol):
             clocks: int64 times of the ticks, ascending.
         """
 
+    def ranks_among(self, values: Ints, among: Sequence[Ints]) -> tuple[Ints, int]:
+        """How many distinct values of some arrays are less than each of some values, and how many there are.
+
+        Args:
+            values: int64, in any order.
+            among: Arrays of int64.
+        """
+
     def met_stretches(
         self, codes: Codes, places: Ints, of_codes: Codes, came: Ints, goes: Ints, gone: int, late: int
     ) -> tuple[Ints, Ints]:

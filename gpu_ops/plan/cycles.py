@@ -15,7 +15,6 @@ from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK, TIME_TYPE
 from gpu_ops.core.turns import ASK, CLOCK, PLACE
 from gpu_ops.errors import ColumnError, PlanError
 from gpu_ops.plan.cycle_picks import CyclePick, LastMilliseconds, Size
-from gpu_ops.plan.joins import Union
 from gpu_ops.plan.lifetimes import AlterLifetime, Lifetime, PointAtEnd, ToPoint
 from gpu_ops.plan.nodes import Ends, Node, Project, check_known
 
@@ -293,6 +292,39 @@ class AtCycles(InCycles):
 
 
 @dataclass(frozen=True, eq=False)
+class Beats(InCycles):
+    """The cycles in which any of some points is, each as often as there are points in it.
+
+    Attributes:
+        points: The points.
+    """
+
+    points: tuple[Node, ...]
+    collects = False
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return self.points
+
+    def over(self, *inputs: Node) -> Node:
+        return replace(self, points=inputs)
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        return pa.schema([(BEAT, pa.int8())])
+
+    duration: ClassVar[int | None] = TICK
+    takes_ends: ClassVar[Ends] = "unread"
+    time_rule = "the oldest CTI leaves"
+
+    def needs(self, wanted: Sequence[str]) -> Sequence[tuple[str, ...]]:
+        return [tuple(each.schema.names[:1]) for each in self.points]
+
+    def describe(self) -> str:
+        return "Beats"
+
+
+@dataclass(frozen=True, eq=False)
 class FixedBeats(InCycles):
     """The cycles of a query that runs at fixed times: from the first in which anything happens to the last.
 
@@ -380,8 +412,7 @@ def became(rows: Node, status: str) -> Node:
 
 def beats_of(*points: Node) -> Node:
     """The cycles in which any of some points is: several may be of one cycle."""
-    parts = tuple(Project(each, (nw.lit(0, nw.Int8()).alias(BEAT),), keep=False) for each in points)
-    return parts[0] if len(parts) == 1 else Union(parts)
+    return Beats(points)
 
 
 def asked_by(window: CycleWindow) -> tuple[Node, ...]:

@@ -175,6 +175,11 @@ def ticking(draw: st.DrawFn) -> tuple[Any, ...]:
     return ints(due), ints([10 * at for at in range(len(clocks))]), ints(clocks)
 
 
+def ranks_of_values(values: Any, among: Any) -> tuple[Any, int]:
+    distinct = {value for each in among for value in each.tolist()}
+    return ints([sum(each < value for each in distinct) for value in values.tolist()]), len(distinct)
+
+
 def counts_of_both(first: Any, second: Any) -> tuple[Any, Any, Any]:
     values = sorted({*first.tolist(), *second.tolist()})
     return ints(values), *(ints([run.tolist().count(value) for value in values]) for run in (first, second))
@@ -247,6 +252,8 @@ def turns_in_order(starts: Any, keys: Any, begins: Any, clock: int) -> tuple[Any
 
 _ASCENDING = st.lists(st.integers(-3, 6) | ANY_INT, max_size=8).map(lambda values: ints(sorted(values)))
 
+_PLACES = st.integers(0, 40).map(lambda step: step << 16)
+_ANY = st.lists(_PLACES | st.integers(-3, 6), max_size=8).map(ints) | st.lists(_PLACES | ANY_INT, max_size=8).map(ints)
 _LIMITS = st.lists(st.integers(0, 14), max_size=4).map(lambda limits: ints(sorted(limits)))
 _TOUCHED = st.lists(st.integers(0, 3), max_size=3, unique=True).map(codes_of)
 
@@ -256,6 +263,7 @@ CONTRACTS = {
     "merged_order": Contract(st.tuples(_ASCENDING, _ASCENDING), order_of_both),
     "met_stretches": Contract(in_groups(), rows_there),
     "numbered_turns": Contract(numbered_runs(), turns_in_order),
+    "ranks_among": Contract(st.tuples(_ANY, st.lists(_ANY, max_size=3)), ranks_of_values),
     "runs_between": Contract(weighted_runs(), places_of_ranks),
     "output_rows": Contract(
         st.tuples(moving(), _LIMITS, _TOUCHED, _BASED).map(lambda each: (*each[0], *each[1:3], *each[3])),

@@ -91,6 +91,7 @@ from gpu_ops.devices.array.turns import (
     numbered_turns,
     output_rows,
     pairs_in_turn,
+    ranks_among,
     touched_rows,
     turn_rows,
     walked_totals,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from array_api_compat import array_namespace
 
 from gpu_ops.core.turns import LEFT_FIRST
@@ -90,6 +92,14 @@ def due_places(due: Array, places: Array, clocks: Array) -> Array:
     xp = array_namespace(due)
     at = xp.searchsorted(clocks, due)
     return xp.take(places, at[: int(xp.sum(xp.astype(at < clocks.shape[0], xp.int64)))])
+
+
+def ranks_among(values: Array, among: Sequence[Array]) -> tuple[Array, int]:
+    """How many distinct values of some arrays are less than each of some values, and how many there are."""
+    xp = array_namespace(values)
+    every = xp.sort(xp.concat([values[:0], *among]))
+    distinct = xp.take(every, keep(differs(xp, every))) if every.shape[0] else every
+    return xp.astype(xp.searchsorted(distinct, values), xp.int64), int(distinct.shape[0])
 
 
 def turn_rows(

@@ -65,6 +65,7 @@ from gpu_ops.devices.cpu.order import (
     partition,
     take,
 )
+from gpu_ops.devices.cpu.places import ranks_among
 from gpu_ops.devices.cpu.ranges import (
     expand,
     keep,

@@ -66,8 +66,19 @@ def numbered_turns(starts: Ints, keys: Ints, begins: Ints, clock: int) -> tuple[
     runs, size = begins.size - 1, starts.size
     turns, clocks = np.empty(size, np.int64), np.empty(size, np.int64)
     moves, shown = np.empty(size, np.int64), np.empty(size, np.int64)
-    heads = begins[:-1].copy()
     turn, moved = 0, 0
+    if runs == 1:
+        # They are in order already.
+        for at in range(size):
+            if starts[at] > clock:
+                clock = starts[at]
+                moves[moved], shown[moved] = turn, clock
+                moved += 1
+                turn += 1
+            turns[at], clocks[at] = turn, clock
+            turn += 1
+        return turns, clocks, moves[:moved], shown[:moved]
+    heads = begins[:-1].copy()
     for _ in range(size):
         chosen, at = -1, 0
         for run in range(runs):

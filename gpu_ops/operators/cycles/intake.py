@@ -17,10 +17,9 @@ from gpu_ops.errors import TimeError
 from gpu_ops.operators.events import Events
 from gpu_ops.operators.ledger.clocks import Clocks
 from gpu_ops.operators.ledger.waiting import OnTicks, WaitingPoints
-from gpu_ops.operators.operator import StepInput
-from gpu_ops.operators.row_order import distinct
+from gpu_ops.operators.operator import BatchInput, Stateless, StepInput
 from gpu_ops.operators.state.fields import NUMBERED_TIME
-from gpu_ops.plan.cycles import BEAT, FixedBeats, Intake, NumberedCycles
+from gpu_ops.plan.cycles import BEAT, Beats, FixedBeats, Intake, NumberedCycles
 
 
 def placed(clocks: Any, schedule: Schedule) -> Any:
@@ -101,25 +100,32 @@ class NumberedCyclesOperator(OnTicks, nodes=(NumberedCycles,)):
     def step(self, given: Sequence[StepInput], ctis: Sequence[int]) -> tuple[StepInput, int]:
         """The rows before the older CTI."""
         cti, schedule = min(ctis), self._node.schedule
-        beats = self._beats.before(cti, given[1].events)
+        beats = self._beats.due(cti, given[1].events)
         rows = self._waiting.before(cti, given[0].events)
-        made = []
-        if beats is not None:
-            cycles = distinct(beats.start, self._device)
-            if rows is not None:
-                made = self._numbered(rows, cycles)
-            self._count += len(cycles)
+        made = self._numbered(rows, [each.start for each in beats]) if beats else []
         passed = cti if cti in {MAX_TIME, MIN_TIME} else max(MIN_TIME, schedule.clocks(cti) * MS)
         return StepInput(made), passed
 
-    def _numbered(self, rows: Events, cycles: Any) -> list[Events]:
+    def _numbered(self, rows: Events | None, beats: Sequence[Any]) -> list[Events]:
+        """Rows with their times and numbers; and the cycles are counted.
+
+        Args:
+            rows: The rows.
+            beats: The places of cycles.
+        """
         node, device = self._node, self._device
+        if rows is None:
+            self._count += device.kernels.ranks_among(beats[0][:0], beats)[1]
+            return []
         if node.until is not None:
             rows = rows.where(node.schedule.clocks(rows.start) <= node.until, device)
         if not device.kernels.ascends(rows.start):
             rows = rows.take(np.argsort(rows.start, kind="stable"), device)
-        numbers = np.arange(self._count, self._count + len(cycles), like=cycles)
-        number = device.kernels.due_places(rows.start, numbers, cycles)
+        before = self._count
+        number, count = device.kernels.ranks_among(rows.start, beats)
+        self._count += count
+        if before:
+            number += before
         own = device.columns.build({CYCLE_NUMBER: (number, None, pa.int64())})
         return [Events(node.schedule.clocks(rows.start) * MS, TICK, device.columns.beside(own, rows.frame))]
 
@@ -141,6 +147,34 @@ class NumberedCyclesOperator(OnTicks, nodes=(NumberedCycles,)):
         """The state that `tables` gave."""
         super().restore(tables)
         self._count = tables["cycles"]["count"][0].as_py()
+
+
+class BeatsOperator(Stateless, nodes=(Beats,)):
+    """The places of all points: nothing is read of their rows.
+
+    Args:
+        node: The node.
+        device: Where arrays live.
+    """
+
+    def __init__(self, node: Beats, device: Device) -> None:
+        super().__init__(node, device)
+        self._zeros = device.columns.array(np.zeros(0, np.int8))
+
+    def batch(self, whole: BatchInput) -> Iterator[Events]:
+        """Piece by piece, one input after the other."""
+        for pieces in whole.inputs:
+            yield from map(self._beats, pieces)
+
+    def step(self, given: Sequence[StepInput], ctis: Sequence[int]) -> tuple[StepInput, int]:
+        """The cycles of the points that came."""
+        return StepInput([self._beats(each) for fed in given for each in fed.events if len(each)]), min(ctis)
+
+    def _beats(self, points: Events) -> Events:
+        columns = self._device.columns
+        if len(self._zeros) < len(points):
+            self._zeros = columns.array(np.zeros(2 * len(points), np.int8))
+        return Events(points.start, TICK, columns.build({BEAT: (self._zeros[: len(points)], None, pa.int8())}))
 
 
 class FixedBeatsOperator(OnTicks, nodes=(FixedBeats,)):

@@ -44,6 +44,10 @@ class WaitingPoints:
 
     def before(self, limit: int, events: Sequence[Events]) -> Events | None:
         """Those before a place, of those that waited and of new ones; the others wait."""
+        return concat(self.due(limit, events), self._device)
+
+    def due(self, limit: int, events: Sequence[Events]) -> list[Events]:
+        """The same in pieces."""
         pieces = [*self._held, *(Events(each.start, TICK, each.frame) for each in events)]
         due, self._held = [], []
         for each in filter(len, pieces):
@@ -53,7 +57,7 @@ class WaitingPoints:
         if len(self._held) > _PIECES:
             whole = concat(self._held, self._device)
             self._held = [] if whole is None else [whole]
-        return concat(due, self._device)
+        return due
 
     def _parted(self, points: Events, limit: int) -> tuple[Events | None, Events | None]:
         """(those before a place, the others)."""
