@@ -11,6 +11,7 @@ import gc
 import importlib
 from collections.abc import Callable
 from contextlib import suppress
+from functools import wraps
 from typing import Any
 
 from pyspark.daemon import manager
@@ -33,18 +34,28 @@ def prepare() -> None:
     from gpu_ops.devices.cpu import compiling
 
     at_first_call = compiling.kernel
+    usual: list[Callable[[], None]] = []
 
     def kernel(*signature: Any, allocates: bool = True) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
-            if function.__module__.rpartition(".")[2] in USUAL:
-                return compiling._compile(function, signature, allocates=allocates)
-            return at_first_call(*signature, allocates=allocates)(function)
+            if function.__module__.rpartition(".")[2] not in USUAL:
+                return at_first_call(*signature, allocates=allocates)(function)
+            made: list[Callable[..., Any]] = []
+            usual.append(lambda: made.append(compiling._compile(function, signature, allocates=allocates)))
+
+            @wraps(function)
+            def call(*arguments: Any, **named: Any) -> Any:
+                return made[0](*arguments, **named)
+
+            return call
 
         return decorate
 
     compiling.kernel = kernel
     for name in MODULES:
         importlib.import_module(name)
+    for compile_now in usual:  # not before its module is whole: a kernel may use what stands below it
+        compile_now()
 
     from gpu_ops.engines.spark.between_tasks import forget_archives
 
