@@ -407,6 +407,9 @@ class SparkSource(Node):
     """Events in a Spark DataFrame with the time columns ``start`` and ``end`` (TIMESTAMP).
 
     ``refused`` makes the DataFrame of invalid rows; None if the name of a payload column is taken by the rule's column.
+    ``validated_first`` makes the same events, all rows of which are validated before any is read, so that filters may
+    move below the validation; or None, if the frame cannot be looked at twice. ``drops`` says that invalid rows are
+    left out, and no error.
     """
 
     frame: Any
@@ -414,6 +417,8 @@ class SparkSource(Node):
     time_zone: str
     points: bool
     refused: Any = None
+    validated_first: Callable[[], Any] | None = None
+    drops: bool = False
 
     @cached_property
     def schema(self) -> pa.Schema:

@@ -355,9 +355,11 @@ def optimized(frame: DataFrame) -> str:
 
 
 def test_the_optimizer_leaves_validation_below_the_filters_of_the_query(spark: SparkSession, tmp_path: Path) -> None:
+    """Where rows are not validated by a look of its own first: `test_spark_pushing.py`."""
     table = pa.table({"s": times([0, 1]), "e": times([4, 5]), "v": [1, 2], "p": ["a", "b"]})
     parquet.write_to_dataset(table, tmp_path / "events", partition_cols=["p"])
-    stream = g.events(spark.read.parquet(str(tmp_path / "events")), start="s", end="e")
+    frame = spark.read.parquet(str(tmp_path / "events")).selectExpr("*", "rand() AS r")
+    stream = g.events(frame, start="s", end="e")
     plan = optimized(stream.filter(g.col("v") == 1, g.col("p") == "a").collect().select("v"))
     assert plan.index("(v#") < plan.index("raise_error") < plan.index("Relation")
     executed = str(stream.filter(g.col("v") == 1).collect()._jdf.queryExecution().executedPlan())

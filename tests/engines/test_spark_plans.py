@@ -55,6 +55,11 @@ def test_verbs(stream: g.Stream, name: str) -> None:
     planned(WHOLE[name](stream).collect(), "FileSourceScanExec", "FilterExec", "RaiseError")
 
 
+def test_a_look_at_the_times_before_a_filter_that_reaches_the_files(stream: g.Stream) -> None:
+    pushed = stream.filter(g.col("long") > 1, g.col("start") < g.col("time")).collect()
+    planned(pushed, "ScalarSubquery", "HashAggregateExec", "RaiseError", "FileSourceScanExec")
+
+
 def test_types_beside_are_all_there(stream: g.Stream) -> None:
     assert {"raw", "place", "tags", "list", "wide"} <= set(stream.schema.names)
 

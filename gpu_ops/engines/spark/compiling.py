@@ -18,6 +18,7 @@ from gpu_ops.engines.spark import lifetimes
 from gpu_ops.engines.spark.bucketed import bucketed, choose, supported, unplanned
 from gpu_ops.engines.spark.checks import checked, error_text, first_line, fitting, shown
 from gpu_ops.engines.spark.expressions import computed_otherwise, spelled
+from gpu_ops.engines.spark.pushing import filters_reach
 from gpu_ops.engines.spark.sending import Sent, check_workers
 from gpu_ops.engines.spark.session import check_names, has_plugin, worker_memory
 from gpu_ops.engines.spark.sides import FragmentInput, packed, shared_slots, united
@@ -62,7 +63,7 @@ from gpu_ops.plan.expressions import column_names, guards
 from gpu_ops.plan.joins import Join, Union
 from gpu_ops.plan.ledger import AtClock
 from gpu_ops.plan.lifetimes import AlterLifetime, Change, Chop, Lifetime
-from gpu_ops.plan.nodes import Expressions, KeyBy, Node, SparkSource, Unary
+from gpu_ops.plan.nodes import Expressions, Filter, KeyBy, Node, SparkSource, Unary
 from gpu_ops.plan.unnest import Repeat, Unnest
 
 _GPU = "planned for the GPU"
@@ -97,7 +98,15 @@ class Compiler:
         kernels: The joins that workers do.
     """
 
-    def __init__(self, plan: Node, device: str) -> None:
+    def __init__(self, plan: Node, device: str, first: Mapping[SparkSource, DataFrame] | None = None) -> None:
+        """A plan's compiler; nothing is compiled yet.
+
+        Args:
+            plan: As the attribute.
+            device: As the attribute.
+            first: The sources all rows of which are validated before any is read, and their events; None for those from
+                which filters reach files then.
+        """
         self.plan = plan
         self.device = device
         self._read = read_columns(plan)
@@ -110,6 +119,7 @@ class Compiler:
         self.spills = Spills.of(session.sparkContext)
         self.alone: list[Node] = []
         self.kernels: list[Join] = []
+        self._first = self._validated_first() if first is None else first
 
     def frame(self, node: Node) -> DataFrame:
         """The node's events: ``start`` and ``end`` (TIMESTAMP), then its payload in the plan's types.
@@ -156,12 +166,31 @@ class Compiler:
         times = [field for field in node.schema if pa.types.is_timestamp(field.type)]
         outside = [f"{field.name} ({field.type})" for field in times if field.type.tz is None]
         gpu = f"the RAPIDS plugin reads no TIMESTAMP_NTZ: {', '.join(outside)}" if outside else _GPU
-        self._note(node, f"Spark: every row is validated before any filter; {gpu}")
-        frame: DataFrame = node.frame
+        frame: DataFrame = self._first.get(node, node.frame)
+        validated = "every row is validated before any filter"
+        if node in self._first:
+            validated = "all rows are validated first, by a read of their times alone, and filters reach the files"
+        elif node.drops:
+            validated = "rows without a valid lifetime are left out, before or after filters"
+        self._note(node, f"Spark: {validated}; {gpu}")
         if not node.points:
             return frame
         end = to_timestamp(to_ticks(F.col("start")) + lifetimes.span(TICK))
         return frame.select("start", end.alias("end"), *(column(name) for name in node.schema.names))
+
+    def _validated_first(self) -> dict[SparkSource, DataFrame]:
+        """The sources that are validated before a row is read, as filters reach their files then; and their events."""
+        filters = [each for each in self.plan.all(Filter) if all(below.stateless for below in each.walk())]
+        asked = {source: None for each in filters for source in each.all(SparkSource)}
+        made = {each: each.validated_first() for each in asked if each.validated_first is not None}
+        able: dict[SparkSource, DataFrame] = {source: frame for source, frame in made.items() if frame is not None}
+        found: dict[SparkSource, DataFrame] = {}
+        for each in reversed(filters):
+            frames = {source: able[source] for source in each.all(SparkSource) if source in able}
+            if frames.keys() - found.keys():
+                trial = Compiler(each, self.device, frames)
+                found |= frames if filters_reach(trial.frame(each), trial.frame(each.input)) else {}
+        return found
 
     @_made.register
     def _expressions(self, node: Expressions) -> DataFrame:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from pyspark.sql.pandas.types import to_arrow_type
 
 from gpu_ops.core.time import LIFETIME, MAX_TIME, MIN_TIME, TICK
 from gpu_ops.engines.spark.checks import checked, shown
+from gpu_ops.engines.spark.pushing import cheap_to_look_at
 from gpu_ops.engines.spark.sending import Sent
 from gpu_ops.engines.spark.session import check_names, check_session
 from gpu_ops.engines.spark.types import arrow_type, column, to_ticks
@@ -65,7 +66,8 @@ def open_spark(
     """A Spark DataFrame as a source of events; nothing runs. The arguments are those of `gpu_ops.events`.
 
     Times may be TIMESTAMP, TIMESTAMP_NTZ (with ``zone``), DATE (midnight in ``zone``, else in UTC) or integers (with
-    ``unit``). All rows are validated where they are read, before any filter of the query.
+    ``unit``). All rows are validated where they are read, before any filter of the query; or, where such a filter can
+    be left to Parquet or ORC files, by a look at the time columns alone before that.
 
     Raises:
         ColumnError: A column is unknown, twice there, of a type that events cannot carry, or called ``start`` or
@@ -92,7 +94,8 @@ def open_spark(
     times = [start] if end is None else [start, end]
     policy = TimePolicy(unit, None if zone is None else Zone(zone), round, ambiguous, nonexistent)
     known = pa.schema([(field.name, _time_type(field.dataType)) for field in frame.schema])
-    sides = [_instants(each, null_end) for each in time_columns(known, times, policy, text=False)]
+    latest = MAX_TIME if end is not None else MAX_TIME - 2 * TICK  # a point must end, and before the open end
+    sides = [_instants(each, null_end, latest) for each in time_columns(known, times, policy, text=False)]
     payload = payload_columns(frame.columns, times)
     refuse_kept_names(payload, ["rule"] if on_invalid == "divert" else [])
     check_names(frame, list(payload))
@@ -100,19 +103,31 @@ def open_spark(
     schema = pa.schema(
         [pa.field(name, arrow_type(each.name, each.dataType), each.nullable) for name, each in read.items()]
     )
-    judged = _judged(frame, sides)
-    if on_invalid == "raise":
-        good = checked(judged.frame, judged.valid, _message(judged.broken, times))
-    else:
-        good = judged.frame.where(judged.valid)
-    lifetime = [column(name).alias(side) for name, side in zip((_START, _END), LIFETIME, strict=False)][: len(times)]
-    events = good.select(*lifetime, *(column(source).alias(name) for name, source in payload.items()))
+    judged = _judged(frame, sides, latest)
+    raises = on_invalid == "raise"
+    message = _message(judged.broken, times)
+    good = checked(judged.frame, judged.valid, message) if raises else judged.frame.where(judged.valid)
+
+    def events(rows: DataFrame) -> DataFrame:
+        lifetime = [column(name).alias(side) for name, side in zip((_START, _END), LIFETIME, strict=False)]
+        return rows.select(*lifetime[: len(times)], *(column(source).alias(name) for name, source in payload.items()))
 
     def refused() -> DataFrame:
         named = judged.frame.withColumn("rule", _rule_name(judged.broken))
         return named.where(column("rule").isNotNull()).select(*(column(name) for name in frame.columns), "rule")
 
-    return SparkSource(events, schema, "UTC", end is None, None if "rule" in frame.columns else refused)
+    def validated_first() -> DataFrame | None:
+        return events(_validated_first(judged, message)) if raises and cheap_to_look_at(frame) else None
+
+    return SparkSource(
+        events(good),
+        schema,
+        "UTC",
+        end is None,
+        None if "rule" in frame.columns else refused,
+        validated_first,
+        drops=not raises,
+    )
 
 
 def _time_type(dtype: spark_types.DataType) -> pa.DataType:
@@ -138,15 +153,16 @@ class _Instants:
     local: Column | None = None
 
 
-def _instants(times: TimeColumn, null_end: NullEnd) -> _Instants:
+def _instants(times: TimeColumn, null_end: NullEnd, latest: int) -> _Instants:
+    """The instants of a column, of which ``latest`` is the last that is valid."""
     value, kind = column(times.name), times.kind
     nulls = {NULL: value.isNull()}
     if pa.types.is_integer(kind):
-        made = _counted(value.cast("long"), times.policy)
+        made = _counted(value.cast("long"), times.policy, latest)
     elif pa.types.is_timestamp(kind) and kind.tz is not None:
-        made = _Instants(value, {})
+        made = _Instants(value, {OUTSIDE: _outside(value, latest)})
     else:
-        made = _local(value, times)
+        made = _local(value, times, latest)
     if times.side == "end" and null_end == "open":
         return _Instants(F.when(value.isNull(), _instant(MAX_TIME)).otherwise(made.time), made.faults, made.local)
     return _Instants(made.time, nulls | made.faults, made.local)
@@ -160,35 +176,42 @@ def _long(value: int) -> Column:
     return F.lit(value).cast("long")
 
 
-def _counted(count: Column, policy: TimePolicy) -> _Instants:
+def _outside(time: Column, latest: int) -> Column:
+    return (time < _instant(MIN_TIME)) | (time > _instant(latest))
+
+
+def _counted(count: Column, policy: TimePolicy, latest: int) -> _Instants:
     """Instants of counts since 1970."""
     unit = policy.unit or "us"
     if unit != "ns":
         factor = _TICKS[unit]
-        inside = count.between(-(-MIN_TIME // factor), MAX_TIME // factor)
+        inside = count.between(-(-MIN_TIME // factor), latest // factor)
         return _Instants(F.timestamp_micros(F.when(inside, count * _long(factor))), {OUTSIDE: ~inside})
     thousand = _long(1000)
     rest = F.pmod(count, thousand)
     # `div` cuts towards zero; division by `/` would go through double and lose digits.
     whole = F.call_function("div", count, thousand) - F.when((rest != 0) & (count < 0), _long(1)).otherwise(_long(0))
     if policy.round is None:
-        return _Instants(F.timestamp_micros(whole), {TOO_FINE: rest != 0})
+        time = F.timestamp_micros(whole)
+        return _Instants(time, {OUTSIDE: _outside(time, latest), TOO_FINE: rest != 0})
     odd = F.pmod(whole, _long(2)) == 1
     up = {"floor": F.lit(False), "ceil": rest != 0, "half_even": (rest > 500) | ((rest == 500) & odd)}[policy.round]
-    return _Instants(F.timestamp_micros(whole + up.cast("long")), {})
+    time = F.timestamp_micros(whole + up.cast("long"))
+    return _Instants(time, {OUTSIDE: _outside(time, latest)})
 
 
-def _local(value: Column, times: TimeColumn) -> _Instants:
+def _local(value: Column, times: TimeColumn, latest: int) -> _Instants:
     """Instants of dates and local times. The session's zone is UTC, so a cast reads them as UTC."""
     shown_there = value.cast("timestamp")
     if times.policy.zone is None or times.policy.zone.name == "UTC":
-        return _Instants(shown_there, {})
+        return _Instants(shown_there, {OUTSIDE: _outside(shown_there, latest)})
     inside = shown_there.between(_instant(MIN_TIME), _instant(MAX_TIME))
     ticks = column(_LOCAL[times.side])
     marks = {rule: ticks == _long(mark) for rule, mark in _FAULTS.items()}
     instant = F.when(ticks > max(_FAULTS.values()), F.timestamp_micros(ticks))
+    outside = ~inside | _outside(instant, latest)
     return _Instants(
-        instant, {OUTSIDE: ~inside, **marks}, _in_zone(times.policy)(F.when(inside, to_ticks(shown_there)))
+        instant, {OUTSIDE: outside, **marks}, _in_zone(times.policy)(F.when(inside, to_ticks(shown_there)))
     )
 
 
@@ -229,23 +252,31 @@ class _Judged:
     broken: list[tuple[Breach, Column]]
 
 
-def _judged(frame: DataFrame, sides: list[_Instants]) -> _Judged:
+def _validated_first(judged: _Judged, message: Column) -> DataFrame:
+    """All rows, of which Spark reads none before it has looked at the times of all: an invalid one is an error.
+
+    It looks by a subquery of its own, which reads the time columns alone, and of files whose statistics exclude that a
+    start is null or outside of all years, no rows of points. So no filter needs to stand above the validation, and
+    Spark moves those of the query to the files. The rows that are left are validated again, where they are read.
+    """
+    refused = F.raise_error(message).cast("boolean")
+    broken = reduce(Column.__or__, (condition for _, condition in judged.broken))
+    found = judged.frame.where(broken).select(F.max(refused)).scalar()
+    return judged.frame.where(found.isNull()).where(F.when(judged.valid, F.lit(True)).otherwise(refused))
+
+
+def _judged(frame: DataFrame, sides: list[_Instants], latest: int) -> _Judged:
     local = {name: side.local for name, side in zip(_LOCAL.values(), sides, strict=False) if side.local is not None}
     found = frame.withColumns(local) if local else frame
     timed = found.withColumns({name: side.time for name, side in zip((_START, _END), sides, strict=False)})
     start, end = column(_START), column(_END)
     if len(sides) == 2:
-        latest = MAX_TIME
         valid = (start >= _instant(MIN_TIME)) & (start < end) & (end <= _instant(MAX_TIME))
     else:
-        latest = MAX_TIME - 2 * TICK  # a point must end, and before the open end
         valid = (start >= _instant(MIN_TIME)) & (start <= _instant(latest))
     faults: dict[tuple[TimeRule, str], Column] = {}
-    for name, side, time, most in zip(LIFETIME, sides, (start, end), (latest, MAX_TIME), strict=False):
-        outside = (time < _instant(MIN_TIME)) | (time > _instant(most))
-        known = side.faults.get(OUTSIDE)
+    for name, side in zip(LIFETIME, sides, strict=False):
         faults |= {(rule, name): condition for rule, condition in side.faults.items()}
-        faults[OUTSIDE, name] = outside if known is None else known | outside
         if TOO_FINE in side.faults:  # every other fault of a side gives no time, or one outside of all years
             valid = valid & ~side.faults[TOO_FINE]
     if len(sides) == 2:
