@@ -153,6 +153,7 @@ def restore(
     on_results: Callable[[pa.Table], None] | None = None,
     shape: Shape = "interval",
     max_waiting: int | None = None,
+    number: int | None = None,
     if_functions_changed: IfFunctionsChanged = "raise",
     trust: bool = False,
     max_bytes: int | None = None,
@@ -160,12 +161,13 @@ def restore(
     """A running query as a checkpoint found it: it goes on with the first event that it had not taken in.
 
     Args:
-        path: What `RunningQuery.checkpoint` wrote.
+        path: What `RunningQuery.checkpoint` wrote, or the folder that `RunningQuery.save` saved to.
         stream: The query, as it was when it was started; expressions are not in a checkpoint.
         device: As in `Stream.start`; it may be another one than before.
         on_results: Likewise.
         shape: Likewise.
         max_waiting: Likewise.
+        number: Which of a folder's checkpoints, by the number that `RunningQuery.save` gave; None for the newest.
         if_functions_changed: What happens if a function of yours in the query does something else than the one that the
             checkpoint was made with: an error, or ``"accept"``. A hash of its code tells (`docs/live.md`).
         trust: As in `events`: whether the tables in the checkpoint are taken as they are.
@@ -191,12 +193,13 @@ def restore(
         [3]
     """
     from gpu_ops.core.bounds import Bounds
-    from gpu_ops.engines.live.running_query import restored
+    from gpu_ops.engines.live.restored import Start, restored
 
     if not isinstance(stream, Stream):
         raise PlanError(f"restore takes a stream, not {shown(stream)}.", remedy="Write it as it was started.")
     node = stream._node  # noqa: SLF001
     bounds = Bounds(trust, max_bytes)
-    made = restored(Path(path), node, device, on_results, shape, max_waiting, if_functions_changed, bounds)
+    start = Start(node, device, on_results, shape, max_waiting, if_functions_changed)
+    made = restored(path, start, bounds, number)
     made.attach_inputs()
     return made

@@ -15,11 +15,12 @@ from typing import Any
 import pyarrow as pa
 
 from gpu_ops.core.bounds import Bounds
+from gpu_ops.core.json_kinds import ANY, TEXT, TIME, TRUTH, Many, Maybe, Object, Whole
 from gpu_ops.core.state_tables import OLDER
 from gpu_ops.core.time import MAX_TIME, MIN_TIME
 from gpu_ops.core.turns import CLOCK, INSTANCE, PLACE, TURN
 from gpu_ops.engines.live.checkpoints import read_checkpoint, write_checkpoint
-from gpu_ops.engines.live.facts import ANY, TEXT, TIME, TRUTH, Many, Maybe, Object, Whole, check_facts
+from gpu_ops.engines.live.facts import check_facts
 from gpu_ops.engines.live.restoring import check_plan, check_rows, ours, restore_node, split
 from gpu_ops.epl.contexts import RunningContext
 from gpu_ops.epl.deployments import Deployments

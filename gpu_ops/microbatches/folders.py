@@ -56,6 +56,14 @@ class Folder(Protocol):
     def create(self, name: str) -> AbstractContextManager[Any]:
         """A new file to write to. Its bytes are durable when the block ends without an error; else it may remain."""
 
+    def publish(self, name: str, content: bytes) -> None:
+        """Make a file, whole and lasting, of a name that none has: of two who try at once, one succeeds.
+
+        Raises:
+            FileExistsError: There is such a file.
+            SourceError: The file system has no way to do that.
+        """
+
     def rename(self, source: str, target: str) -> None:
         """Rename a file atomically."""
 
@@ -200,6 +208,31 @@ class LocalFolder:
             file.flush()
             os.fsync(file.fileno())
 
+    def publish(self, name: str, content: bytes) -> None:
+        """Make a file of a name that none has: it is written under another one, and linked."""
+        unfinished = f".{name}{temporary()}"
+        try:
+            with self.create(unfinished) as file:
+                file.write(content)
+            try:
+                os.link(self._path / unfinished, self._path / name)
+            except FileExistsError:
+                # Over a network an answer may get lost, and the call be made again.
+                if not (self._path / name).samefile(self._path / unfinished):
+                    raise
+            except OSError as error:
+                if error.errno not in _NO_LINKS:
+                    raise
+                raise SourceError(
+                    f"The file system of {self._path} has no hard links, by which one of two writers is told that it "
+                    "came second.",
+                    remedy="Give a folder on another one, or write whole checkpoints: .checkpoint(file).",
+                ) from error
+            sync_folder(self._path)
+        finally:
+            with suppress(FileNotFoundError):
+                (self._path / unfinished).unlink()
+
     def rename(self, source: str, target: str) -> None:
         """Rename a file; a file that it replaces gives it its mode."""
         keep_mode(self._path / source, self._path / target)
@@ -234,6 +267,10 @@ class LocalFolder:
         So there is nothing to take over: a dead writer holds no lock.
         """
         return _LocalLock(self._path / LOCK)
+
+
+_NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
+"""The errors of file systems that cannot give a file a second name."""
 
 
 class _LocalLock:
@@ -300,6 +337,11 @@ def _owner() -> str:
     return f"process {os.getpid()} on {socket.gethostname()}"
 
 
+_CONDITIONAL = {"memory", "s3", "s3a", "gs", "gcs", "az", "abfs", "abfss"}
+"""Protocols whose `pipe_file(mode="create")` is refused by the store itself if there is a file. fsspec's own looks for
+one first, which two may do at once."""
+
+
 class RemoteFolder:
     """A folder of an fsspec file system.
 
@@ -340,6 +382,43 @@ class RemoteFolder:
         """A new file."""
         with self._files.open(self._at(name), "wb") as file:
             yield file
+
+    def publish(self, name: str, content: bytes) -> None:
+        """Make a file of a name that none has: by a conditional put, on HDFS by a rename, which does not overwrite."""
+        unfinished = f".{name}{temporary()}"
+        try:
+            if self._renames:
+                self._files.pipe_file(self._at(unfinished), content)
+                self._files.mv(self._at(unfinished), self._at(name))
+            elif set(_protocols(self._files)) & _CONDITIONAL:
+                self._files.pipe_file(self._at(name), content, mode="create")
+            else:
+                raise SourceError(
+                    f"{self.path} is of a file system of which is not known that it can make a file only if there is "
+                    "none: of two writers both might succeed.",
+                    remedy=f"Give a folder of this machine, of HDFS, or of {', '.join(sorted(_CONDITIONAL))}.",
+                )
+        except OSError as error:
+            # An answer that got lost is asked for again, and then the file is there: it may be this one.
+            found = self._content(name)
+            if found is None:
+                raise
+            if found != content:
+                raise FileExistsError(f"{self.address(name)} exists") from error
+        finally:
+            if self._renames:
+                self.remove([unfinished])
+
+    def _content(self, name: str) -> bytes | None:
+        try:
+            return bytes(self._files.cat_file(self._at(name)))
+        except FileNotFoundError:
+            return None
+
+    @property
+    def _renames(self) -> bool:
+        """Whether it is HDFS, through pyarrow."""
+        return getattr(getattr(self._files, "fs", None), "type_name", None) == "hdfs"
 
     def rename(self, source: str, target: str) -> None:
         """Rename a file."""

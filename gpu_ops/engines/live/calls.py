@@ -48,7 +48,7 @@ class Calls:
         self.follower: int | None = None
         self.batch: str | None = None
         self.changes = self._changes_before = 0
-        self.kept: Path | None = None
+        self.kept: Path | str | None = None
         self._what = ""
 
     def begin(self, name: str) -> None:

@@ -25,7 +25,7 @@ from gpu_ops.engines.live.facts import FACTS, HEAD, check_facts
 from gpu_ops.errors import GpuOpsError, PlanError, SourceError
 from gpu_ops.microbatches.files import whole_or_nothing
 
-_FORMAT = 2
+FORMAT = 2
 _FORMATS = (1, 2)
 """Format 1 names no stores, no functions and no version."""
 
@@ -59,7 +59,7 @@ def write_checkpoint(
         for file, table in zip(names, tables.values(), strict=True):
             with archive.open(file, "w", force_zip64=True) as sink, pa.ipc.new_file(sink, table.schema) as writer:
                 writer.write_table(table)
-        archive.writestr(FACTS, json.dumps({"format": _FORMAT, **made_by(), "tables": names, **facts}, indent=1))
+        archive.writestr(FACTS, json.dumps({"format": FORMAT, **made_by(), "tables": names, **facts}, indent=1))
         archive.comment = _seal(0)
         archive.close()
         target.flush()
@@ -181,6 +181,6 @@ def _check(archive: zipfile.ZipFile, file: BinaryIO, path: Path, size: int, boun
 def _check_format(path: Path, facts: Mapping[str, Any]) -> None:
     if facts["format"] not in _FORMATS:
         raise SourceError(
-            f"The checkpoint {path} has format {facts['format']}, and this version of gpu_ops reads {_FORMAT}.",
+            f"The checkpoint {path} has format {facts['format']}, and this version of gpu_ops reads {FORMAT}.",
             remedy=f"Restore it with the version of gpu_ops that wrote it: {facts.get('version', 'unknown')}.",
         )

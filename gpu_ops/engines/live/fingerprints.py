@@ -60,7 +60,7 @@ def functions_held(node: Node) -> dict[str, str]:
 
 
 def check_functions(
-    path: Path, facts: Mapping[str, Any], now: Mapping[str, str], if_functions_changed: IfFunctionsChanged
+    path: Path | str, facts: Mapping[str, Any], now: Mapping[str, str], if_functions_changed: IfFunctionsChanged
 ) -> None:
     """Refuse a checkpoint whose query had other user functions.
 

@@ -186,7 +186,7 @@ class Following:
     marks: Mapping[str, Mark] = field(default_factory=dict)
     gone: Mapping[str, Sequence[Range]] = field(default_factory=dict)
     places: Sequence[StorePlace] = ()
-    kept_at: Path | None = None
+    kept_at: Path | str | None = None
 
     def facts(self) -> dict[str, Any]:
         """The facts for a checkpoint."""
@@ -198,7 +198,7 @@ class Following:
         }
 
     @classmethod
-    def restore(cls, facts: Mapping[str, Any] | None, path: Path) -> Self:
+    def restore(cls, facts: Mapping[str, Any] | None, path: Path | str) -> Self:
         """From the facts of the checkpoint at a path; None in a checkpoint of an older version."""
         if facts is None:
             return cls(kept_at=path)

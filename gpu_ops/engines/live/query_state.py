@@ -14,6 +14,7 @@ from gpu_ops.engines.live.calls import Calls
 from gpu_ops.engines.live.fingerprints import functions_held
 from gpu_ops.engines.live.inputs import Input, inputs
 from gpu_ops.engines.live.places import Following
+from gpu_ops.engines.live.saving import Saving
 from gpu_ops.engines.live.status import shown_cti
 from gpu_ops.engines.local.engine import output_schema, to_table
 from gpu_ops.engines.local.placing import place
@@ -59,6 +60,7 @@ class QueryState:
         self.following = Following()
         # Hashed now, and not when a checkpoint is made: values in closures may change while the query runs.
         self._functions = functions_held(node)
+        self._saves: dict[str, Saving] = {}
 
     def _begin(self) -> None:
         """Set all that changes while the query runs to what it is before the first row."""

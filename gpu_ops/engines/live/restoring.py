@@ -24,7 +24,7 @@ from gpu_ops.operators.state.fields import TIME
 
 
 @contextmanager
-def ours(path: Path) -> Iterator[None]:
+def ours(path: Path | str) -> Iterator[None]:
     """Turn any library's error within the block into `SourceError`: the checkpoint cannot be restored.
 
     The checkpoint was checked before; this catches what the checks have missed.
@@ -40,7 +40,7 @@ def ours(path: Path) -> Iterator[None]:
         ) from error
 
 
-def check_plan(path: Path, facts: Mapping[str, Any], now: Sequence[str]) -> None:
+def check_plan(path: Path | str, facts: Mapping[str, Any], now: Sequence[str]) -> None:
     """Refuse a checkpoint of another plan.
 
     Raises:
@@ -55,7 +55,7 @@ def check_plan(path: Path, facts: Mapping[str, Any], now: Sequence[str]) -> None
         )
 
 
-def split(path: Path, state: Tables, prefixes: Sequence[str]) -> dict[str, dict[str, pa.Table]]:
+def split(path: Path | str, state: Tables, prefixes: Sequence[str]) -> dict[str, dict[str, pa.Table]]:
     """The tables of a state by their owner, a node or an input.
 
     Args:
@@ -77,7 +77,7 @@ def split(path: Path, state: Tables, prefixes: Sequence[str]) -> dict[str, dict[
     return made
 
 
-def restore_node(path: Path, number: int, node: RunningNode, tables: Tables, *, trusted: bool) -> None:
+def restore_node(path: Path | str, number: int, node: RunningNode, tables: Tables, *, trusted: bool) -> None:
     """Check a node's tables, and restore the node from them.
 
     Raises:
@@ -90,7 +90,7 @@ def restore_node(path: Path, number: int, node: RunningNode, tables: Tables, *, 
     node.own.restore(tables)
 
 
-def restore_input(path: Path, known: Input, tables: Tables, device: Device) -> None:
+def restore_input(path: Path | str, known: Input, tables: Tables, device: Device) -> None:
     """Check an input's tables, and restore its ingress and its waiting events from them.
 
     Raises:
@@ -122,7 +122,9 @@ def waiting_declared(known: Input) -> Iterator[StateTable]:
             yield StateTable(name, columns | {each.name: Field(each.type, nullable=True) for each in payload})
 
 
-def check_rows(path: Path, tables: Mapping[str, pa.Table], name: str, schemas: Sequence[pa.Schema], what: str) -> None:
+def check_rows(
+    path: Path | str, tables: Mapping[str, pa.Table], name: str, schemas: Sequence[pa.Schema], what: str
+) -> None:
     """Check the columns of rows that are passed on unread: they have one of some schemas.
 
     Raises:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -13,10 +12,11 @@ from typing import Any, Self
 
 import pyarrow as pa
 
-from gpu_ops.core.bounds import TRUSTLESS, Bounds
+from gpu_ops.core.bounds import TRUSTLESS
 from gpu_ops.core.other_names import OtherNames
 from gpu_ops.core.own_errors import own_errors
 from gpu_ops.core.polars_frames import empty_table
+from gpu_ops.core.state_parts import Parts, in_parts, whole
 from gpu_ops.core.time import Duration, Instant, instant, utc
 from gpu_ops.engines.live.attached import Attachable, Attached
 from gpu_ops.engines.live.calls import changes, looks, reads
@@ -28,16 +28,15 @@ from gpu_ops.engines.live.inputs import find, tables_in_turn
 from gpu_ops.engines.live.places import Following, IfOtherStore
 from gpu_ops.engines.live.query_state import QueryState
 from gpu_ops.engines.live.restoring import check_plan, check_rows, ours, restore_input, restore_node, split
+from gpu_ops.engines.live.saving import Saving
 from gpu_ops.engines.live.status import Status, shown_cti
 from gpu_ops.engines.local.engine import output_schema, to_table
-from gpu_ops.engines.local.shapes import Shape
 from gpu_ops.engines.progress import Progress, known_rows
 from gpu_ops.errors import PlanError, SourceError, shown
 from gpu_ops.ingest.counts import Counts
 from gpu_ops.ingest.raw_source import Piece, RawSource, shown_shape
 from gpu_ops.ingest.rules import IngestReport
 from gpu_ops.microbatches.stores import Store
-from gpu_ops.plan.nodes import Node, merged
 
 
 class RunningQuery(QueryState, OtherNames):
@@ -458,7 +457,8 @@ class RunningQuery(QueryState, OtherNames):
                 made |= {f"{number} {node.node.describe()}/{name}": table for name, table in node.own.tables().items()}
         return made
 
-    def _plan(self) -> list[str]:
+    def plan_lines(self) -> list[str]:
+        """The plan as checkpoints have it."""
         lines = []
         for each in self._inputs:
             columns = each.source.schema.to_string(show_field_metadata=False).replace("\n", ", ")
@@ -482,6 +482,60 @@ class RunningQuery(QueryState, OtherNames):
             SourceError: The file system refuses.
             PlanError: A query that is attached to this one has not taken in all results: its error was raised.
         """
+        write_checkpoint(Path(path), self.state_facts(), whole(self.state_parts()), keep=keep)
+        self._calls.kept = Path(path)
+
+    @reads
+    def save(self, folder: str | Path, *, keep: int = 2) -> int:
+        """Save what has changed since the last call: a checkpoint in a folder, from which `gpu_ops.restore` goes on.
+
+        The rows that it keeps are written once, and named by each checkpoint that needs them; so a checkpoint costs
+        what has changed, and not what is alive. It is there whole or not at all, wherever the process is killed.
+
+        Args:
+            folder: The folder, of this query alone: a path, or a URL of fsspec's. It may be missing.
+            keep: How many checkpoints stay there, for going back; older ones are removed, and the files that none of
+                the others needs.
+
+        Returns:
+            The checkpoint's number in the folder.
+
+        Raises:
+            SourceError: The folder has checkpoints that the query was not restored from, another query saves there
+                too, or the file system refuses. The last checkpoint stays as it was.
+            PlanError: As `checkpoint`.
+
+        Examples:
+            >>> import gpu_ops as g
+            >>> import pyarrow as pa, tempfile
+            >>> bids = g.events(pa.schema([("at", pa.int64())]).empty_table(), start="at", unit="s")
+            >>> counts, folder = bids.tumbling("1min").agg(n=g.count()), tempfile.mkdtemp()
+            >>> live = counts.start(device="cpu")
+            >>> live.push({"at": [1, 2]})
+            >>> live.save(folder)
+            1
+            >>> again = g.restore(folder, counts, device="cpu")
+            >>> again.close()
+            >>> again.results()["n"].to_pylist()
+            [2]
+        """
+        name = str(folder)
+        if name not in self._saves:
+            self._saves[name] = Saving.begin(folder)
+        number = self._saves[name].save(self, keep)
+        self._calls.kept = name
+        return number
+
+    def saves_to(self, folder: str, saving: Saving) -> None:
+        """Go on saving to a folder that it was restored from."""
+        self._saves[folder] = saving
+
+    def state_parts(self) -> Parts:
+        """Its whole state, for `gpu_ops.engines.live.saving`: tables, part by part.
+
+        Raises:
+            PlanError: A query that is attached to this one has not taken in all results: its error was raised.
+        """
         if any(each.waiting for each in self._attached):
             raise PlanError(
                 "A query that is attached to this one has not taken in its last results.",
@@ -495,14 +549,18 @@ class RunningQuery(QueryState, OtherNames):
         for each in self._inputs:
             if each.counts.rejected:
                 tables[f"rejected/{each.prefix}"] = each.source.kept_aside(each.counts)
+        return in_parts(tables)
+
+    def state_facts(self) -> dict[str, Any]:
+        """The rest of its state, likewise."""
         nodes = self._running.walk()
-        facts = {
-            "plan": self._plan(),
+        return {
+            "plan": self.plan_lines(),
             "rows_in": [each.counts.rows for each in self._inputs],
             "ingest": [each.counts.facts() for each in self._inputs],
             "given_before": self._given_before,
             "late": dict(self._late),
-            "promised": [each.promised for each in self._inputs],
+            "promised": [list(each.promised) for each in self._inputs],
             "ctis": [each.cti for each in nodes],
             "given": [each.given for each in nodes],
             "closed": self._closed,
@@ -510,23 +568,26 @@ class RunningQuery(QueryState, OtherNames):
             "following": self.following.facts(),
             "functions": self._functions,
         }
-        write_checkpoint(Path(path), facts, tables, keep=keep)
-        self._calls.kept = Path(path)
 
     def _restore(self, path: Path) -> None:
         with ours(path):
             # It wrote the file itself: damage is looked for, and what is sound is not doubted.
-            self._restore_from(path, *read_checkpoint(path, TRUSTLESS), "raise", trusted=True)
+            self.restore_from(path, *read_checkpoint(path, TRUSTLESS), "raise", trusted=True)
 
-    def _restore_from(
+    def restore_from(
         self,
-        path: Path,
+        path: Path | str,
         facts: Any,
         tables: Mapping[str, pa.Table],
         if_functions_changed: IfFunctionsChanged,
         *,
         trusted: bool,
     ) -> None:
+        """Take over the state in a checkpoint of this query, for `gpu_ops.engines.live.restored`.
+
+        Raises:
+            SourceError: It is of another query, or damaged.
+        """
         self._check(path, facts, if_functions_changed)
         try:
             self._remember(path, facts, tables, trusted=trusted)
@@ -534,13 +595,15 @@ class RunningQuery(QueryState, OtherNames):
             self._calls.fail(error)
             raise
 
-    def _check(self, path: Path, facts: Mapping[str, Any], if_functions_changed: IfFunctionsChanged) -> None:
+    def _check(self, path: Path | str, facts: Mapping[str, Any], if_functions_changed: IfFunctionsChanged) -> None:
         """Refuse a checkpoint of another query, and one whose facts are damaged."""
-        check_plan(path, facts, self._plan())
+        check_plan(path, facts, self.plan_lines())
         check_facts(path, facts, of_query(facts, len(self._inputs), len(self._running.walk())))
         check_functions(path, facts, self._functions, if_functions_changed)
 
-    def _remember(self, path: Path, facts: Mapping[str, Any], tables: Mapping[str, pa.Table], *, trusted: bool) -> None:
+    def _remember(
+        self, path: Path | str, facts: Mapping[str, Any], tables: Mapping[str, pa.Table], *, trusted: bool
+    ) -> None:
         """Take over the state in a checkpoint."""
         self._begin()
         state = {name.removeprefix("state/"): table for name, table in tables.items() if name.startswith("state/")}
@@ -573,25 +636,3 @@ def _named(batch: Any) -> tuple[str | None, Any]:
     """(input name or None, batch) of a batch or an (input name, batch) pair."""
     named = isinstance(batch, tuple) and len(batch) == 2 and isinstance(batch[0], str)
     return (batch[0], batch[1]) if named else (None, batch)
-
-
-def restored(
-    path: Path,
-    node: Node,
-    device: str,
-    on_results: Callable[[pa.Table], None] | None,
-    shape: Shape,
-    max_waiting: int | None,
-    if_functions_changed: IfFunctionsChanged,
-    bounds: Bounds,
-) -> RunningQuery:
-    """A running query in the state of a checkpoint. In one of an older version, repeated parts of a plan run twice."""
-    made = RunningQuery(merged(node), device, on_results, shape, max_waiting)
-    with ours(path):
-        facts, tables = read_checkpoint(path, bounds)
-        if facts.get("plan") != made._plan():  # noqa: SLF001
-            with suppress(PlanError):
-                older = RunningQuery(node, device, on_results, shape, max_waiting)
-                made = older if facts.get("plan") == older._plan() else made  # noqa: SLF001
-        made._restore_from(path, facts, tables, if_functions_changed, trusted=bounds.trust)  # noqa: SLF001
-    return made

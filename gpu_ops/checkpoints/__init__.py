@@ -1,0 +1,1 @@
+"""Checkpoint folders: files of state that never change, and manifests that name them. Nothing here knows queries."""

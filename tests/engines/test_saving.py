@@ -1,0 +1,216 @@
+"""A query saved to a folder goes on from there as if nothing had happened, wherever it was killed."""
+
+from __future__ import annotations
+
+import json
+import random
+from contextlib import suppress
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import gpu_ops as g
+from gpu_ops.checkpoints.cache import Cache
+from gpu_ops.checkpoints.manifests import Manifests, TakenError, prefix
+from gpu_ops.checkpoints.saved_states import SavedState
+from gpu_ops.core.bounds import TRUSTLESS
+from gpu_ops.engines.live.restored import Start, restored_state
+from gpu_ops.engines.live.running_query import RunningQuery
+from gpu_ops.engines.live.saving import save_state
+from gpu_ops.errors import PlanError, SourceError
+from gpu_ops.microbatches.folders import LocalFolder
+from tests.support.damage import QUERIES, at_rest, events, go_on
+from tests.support.disk import Disk, PowerCut, Process
+from tests.support.faults import Fault
+from tests.support.ticks import at_us
+
+DAY = 86_400_000_000
+SAMPLED = ("extremes", "values", "clipped", "filled", "totals in cycles", "each alive", "edges, whole and open")
+KILLED = (("sums", "cpu"), ("inner join", "array"))
+CALLS = ("create", "write", "fsync file", "fsync folder", "rename", "unlink", "mkdir", "read", "list", "open")
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in SAMPLED else pytest.param(name, marks=pytest.mark.deep) for name in QUERIES]
+)
+def test_every_query_goes_on_as_one_that_was_not_stopped(tmp_path: Path, name: str) -> None:
+    query = QUERIES[name]()
+    folder = tmp_path / "a folder"
+    live = at_rest(query)
+    assert [live.save(folder), live.save(folder)] == [1, 2]
+    again = g.restore(folder, query, device="cpu")
+    assert again.state() == live.state()
+    assert again.save(folder) == 3
+    assert g.restore(folder, query, device="array", number=2).state() == live.state()
+    go_on(again)
+    again.save(folder)
+    go_on(live)
+    assert again.state() == live.state()
+    assert g.restore(folder, query, device="cpu").closed
+
+
+def _feed(live: RunningQuery, chance: random.Random) -> None:
+    """Push what comes next of each input, up to the end: how many rows it had tells where it is."""
+    for number, name in enumerate(live.input_ctis()):
+        rows = events(number, 0, 9, 60)
+        at = live.state_facts()["rows_in"][number]
+        upto = min(at + chance.randrange(1, 25), 60)
+        live.push(rows.slice(at, upto - at), input=name)
+        live.advance(at_us(rows["at"][upto].as_py() * 1_000_000 if upto < 60 else 10 * DAY), input=name)
+    if min(live.input_ctis().values()) == 10 * DAY:
+        live.close()
+
+
+def _run(live: RunningQuery, chance: random.Random, folder: Path) -> None:
+    while not live.closed:
+        _feed(live, chance)
+        live.save(folder, keep=chance.choice([1, 2, 3]))
+
+
+def _killed(query: g.Stream, seed: int, device: str) -> pa.Table:
+    chance = random.Random(seed)
+    disk = Disk(chance)
+    with disk.mounted():
+        folder = disk.folder("all saves") / "a folder"
+        after = chance.randrange(40)
+        for turn in range(100):
+            what = chance.choice(["kill", "power cut"]) if turn < 8 else ""
+            faults = [Fault(what, CALLS, after, done=chance.random() < 0.5)] if what else []
+            after = chance.randrange(60)
+            with suppress(PowerCut), disk.process(process := Process("query", faults)):
+                # Killed before its first checkpoint, it is started again.
+                made = Manifests(LocalFolder(folder)).numbers()
+                live = g.restore(folder, query, device=device) if made else query.start(device=device)
+                _run(live, chance, folder)
+            if process.end is PowerCut and process.dead:
+                disk.power_cut()
+            if not process.dead:
+                return live.results()
+    raise AssertionError
+
+
+@pytest.mark.parametrize(("name", "device"), KILLED)
+@pytest.mark.parametrize(
+    "seeds", [range(3), *(pytest.param(range(at, at + 50), marks=pytest.mark.deep) for at in range(3, 1003, 50))]
+)
+def test_kills_between_any_two_calls_of_the_system_change_nothing(name: str, device: str, seeds: range) -> None:
+    for seed in seeds:
+        _check_killed(name, device, seed)
+
+
+def _check_killed(name: str, device: str, seed: int) -> None:
+    query = QUERIES[name]()
+    live, chance = query.start(device=device), random.Random(seed)
+    while not live.closed:
+        _feed(live, chance)
+    assert _in_order(_killed(query, seed, device)) == _in_order(live.results())
+
+
+def _in_order(table: pa.Table) -> pa.Table:
+    return table.sort_by([(each.name, "ascending") for each in table.schema])
+
+
+def test_two_queries_do_not_save_to_one_folder(tmp_path: Path) -> None:
+    query = QUERIES["sums"]()
+    one = at_rest(query)
+    one.save(tmp_path)
+    with pytest.raises(SourceError, match="has checkpoints already, the newest is 1, and this query was not restored"):
+        at_rest(query).save(tmp_path)
+    two, three = (g.restore(tmp_path, query, device="cpu") for _ in range(2))
+    assert two.save(tmp_path) == 2
+    for loser in (one, three):
+        for _ in range(2):
+            with pytest.raises(TakenError, match="Another query saves in"):
+                loser.save(tmp_path)
+    assert two.save(tmp_path) == 3
+
+
+def test_going_back_to_an_older_checkpoint_and_on_from_there(tmp_path: Path) -> None:
+    query = QUERIES["sums"]()
+    live = at_rest(query)
+    live.save(tmp_path, keep=3)
+    # A running query's tables are views of what later steps change.
+    then = _rows(live)
+    go_on(live)
+    assert live.save(tmp_path, keep=3) == 2
+    back = g.restore(tmp_path, query, device="cpu", number=1)
+    assert _rows(back) == then
+    assert back.save(tmp_path, keep=1) == 3
+    assert _rows(g.restore(tmp_path, query, device="cpu")) == then
+    with pytest.raises(SourceError, match="has no checkpoint 1: it has 3"):
+        g.restore(tmp_path, query, number=1)
+
+
+def _rows(live: RunningQuery) -> dict[str, list[dict[str, object]]]:
+    return {name: table.to_pylist() for name, table in live.state().items()}
+
+
+def test_a_checkpoint_that_was_made_although_an_error_came_is_ones_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    live = at_rest(QUERIES["sums"]())
+    live.save(tmp_path)
+    sync, calls = LocalFolder.publish, []
+
+    def publish(self: LocalFolder, name: str, content: bytes) -> None:
+        sync(self, name, content)
+        calls.append(name)
+        if len(calls) == 1:
+            raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(LocalFolder, "publish", publish)
+    with pytest.raises(SourceError, match=r"cannot be written to: .*What it held before is whole"):
+        live.save(tmp_path)
+    assert live.save(tmp_path) == 3
+
+
+def test_what_is_no_checkpoint_of_this_query_is_refused(tmp_path: Path) -> None:
+    query = QUERIES["sums"]()
+    live = at_rest(query)
+    live.save(tmp_path)
+    with pytest.raises(SourceError, match="is of another plan"):
+        g.restore(tmp_path, QUERIES["orders"]())
+    with pytest.raises(SourceError, match="has no checkpoint: it has none"):
+        g.restore(Path(__file__).parent, query)
+    live.checkpoint(tmp_path / "file")
+    with pytest.raises(PlanError, match="is no folder, and has one checkpoint"):
+        g.restore(tmp_path / "file", query, number=1)
+    assert g.restore(tmp_path / "file", query, device="cpu").state() == live.state()
+    with pytest.raises(PlanError, match="One checkpoint is kept"):
+        live.save(tmp_path, keep=0)
+    with pytest.raises(SourceError, match="is a file"):
+        live.save(tmp_path / "file")
+
+
+def test_each_byte_of_each_file_counts(tmp_path: Path) -> None:
+    query = QUERIES["sums"]()
+    at_rest(query).save(tmp_path)
+    chance = random.Random(5)
+    for path in list(tmp_path.iterdir()):
+        content = path.read_bytes()
+        for at in chance.sample(range(len(content)), 20):
+            path.write_bytes(content[:at] + bytes([content[at] ^ 1 << chance.randrange(8)]) + content[at + 1 :])
+            with pytest.raises(SourceError, match=f"{path.name} is damaged"):
+                g.restore(tmp_path, query, device="cpu")
+        path.write_bytes(content)
+    assert g.restore(tmp_path, query, device="cpu").state()
+
+
+def test_a_state_goes_from_machine_to_machine(tmp_path: Path) -> None:
+    """What a cluster does: a state is written under the name of an attempt, and restored elsewhere of what it lists."""
+    query = QUERIES["inner join"]()
+    folder = LocalFolder(tmp_path / "epochs")
+    folder.make()
+    live = at_rest(query)
+    saved = save_state(live, folder, prefix(1, "part-3-"))
+    assert all(file.name.startswith("000000000001-part-3-") for file in saved.files)
+    sent = SavedState.from_json("The state", json.loads(json.dumps(saved.to_json())))
+    assert sent == saved
+    start = Start(query._plan, "cpu")
+    again = restored_state("epoch 1", folder, sent, start, TRUSTLESS, Cache(tmp_path / "cache"))
+    assert again.state() == live.state()
+    go_on(again)
+    go_on(live)
+    assert again.state() == live.state()
+    assert save_state(again, folder, prefix(2, "part-3-"), before=sent).files
