@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow as pa
 
 from gpu_ops.api.base import DataWindowed, Stream, Verbs, Windowed
-from gpu_ops.core.arguments import flag
+from gpu_ops.core.arguments import flag, whole
 from gpu_ops.core.own_errors import of_methods
 from gpu_ops.errors import NotCollectedError, PlanError, is_one_of
 from gpu_ops.microbatches.stores import Store
@@ -92,6 +93,66 @@ class Answering(Verbs[Stream, Windowed, DataWindowed]):
             1
         """
         return self._engine().reader(self._plan, device)
+
+    def head(self, rows: int = 5, *, device: str = "auto") -> pa.Table:
+        """Some rows of the answer as an Arrow table, whatever the data came in: any, as rows have no order.
+
+        Args:
+            rows: How many at most.
+            device: As in `collect`.
+
+        Raises:
+            PlanError: ``rows`` is no number of rows; or as `collect`.
+
+        Examples:
+            >>> import gpu_ops as g
+            >>> import pyarrow as pa
+            >>> g.events(pa.table({"at": [0, 1], "v": [1, 2]}), start="at", unit="s").head(1).num_rows
+            1
+        """
+        whole(rows, name="rows")
+        if self._on_spark:
+            found: pa.Table = self._engine().head(self._plan, device, rows)
+            return found
+        reader, read, count = self.to_reader(device=device), list[pa.RecordBatch](), 0
+        while count < rows and (batch := next(reader, None)) is not None:
+            read.append(batch)
+            count += batch.num_rows
+        return pa.Table.from_batches(read, reader.schema).slice(0, rows)
+
+    def show(self, rows: int = 20, *, device: str = "auto") -> None:
+        """Print some rows of the answer: those of `head`, with its arguments.
+
+        Examples:
+            >>> import gpu_ops as g
+            >>> import pyarrow as pa
+            >>> g.events(pa.table({"at": [0], "v": [7]}), start="at", unit="s").select("v").show()
+            shape: (1, 3)
+            ...
+        """
+        import polars as pl
+
+        with pl.Config(tbl_rows=rows, tbl_cols=-1):
+            sys.stdout.write(f"{pl.from_arrow(self.head(rows, device=device))}\n")
+
+    def to_spark(self, *, device: str = "auto") -> Any:
+        """The answer as a PySpark DataFrame, of a stream over PySpark DataFrames: what `collect` gives there.
+
+        Raises:
+            PlanError: The data is not on Spark.
+
+        Examples:
+            >>> import gpu_ops as g
+            >>> bids = g.events(spark.createDataFrame([(0, 7)], "at long, price long"), start="at", unit="s")
+            >>> bids.to_spark().columns
+            ['start', 'end', 'price']
+        """
+        if not self._on_spark:
+            raise PlanError(
+                "The data of this stream is not on Spark.",
+                remedy="Hand its answer to a session: spark.createDataFrame(pa.table(stream)).",
+            )
+        return self.collect(device=device)
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """Arrow's PyCapsule protocol: any library that speaks it takes a stream where it takes a frame.

@@ -127,8 +127,12 @@ _TABLE: dict[str, dict[Owner, str]] = {
         "aggregate": 'Change the result behind the window: .agg(t=g.sum("v")).with_columns(t=g.col("t").round(2)).'
     },
     # What comes out
-    "head limit take fetch tail slice": {
-        "stream": "Take rows of the answer: .collect().slice(0, 5). Each group's first five events: .first(5).rows().",
+    "head": {
+        "live": "Take rows of the results: .results().slice(0, 5).",
+        "store": "Take rows of what is read: .read().slice(0, 5).",
+    },
+    "limit take fetch tail slice": {
+        "stream": "Write .head(5) for some rows of the answer. Each group's first five events: .first(5).rows().",
         "live": "Take rows of the results: .results().slice(0, 5).",
         "store": "Take rows of what is read: .read().slice(0, 5).",
     },
@@ -146,7 +150,12 @@ _TABLE: dict[str, dict[Owner, str]] = {
     "toarrow totable toarrowtable": {
         owner: f"Write {answer}, which gives a pyarrow Table." for owner, answer in _ANSWERS.items()
     },
-    "show display print execute compute run fetchall": {
+    "show": {"windows": "Say what to compute first: .agg(n=g.count()).show()."},
+    "display print": {
+        "stream": "Write .show() for some rows; .explain() shows the plan.",
+        "windows": "Say what to compute first: .agg(n=g.count()).show().",
+    },
+    "execute compute run fetchall": {
         "stream": "Write .collect(); .explain() shows the plan.",
         "windows": "Say what to compute, then collect: .agg(n=g.count()).collect().",
     },

@@ -151,3 +151,16 @@ def test_sources_that_share_a_name_are_numbered() -> None:
     several.collect()
     counted = {name: each.rows for name, each in several.report().sources.items()}
     assert counted == {"input 1": 1, "input 2": 1, "input 3": 2, "late": 1}
+
+
+def test_some_rows_of_an_answer(bids: g.Stream, capsys: pytest.CaptureFixture[str]) -> None:
+    answer = bids.by("item").snapshot().agg(n=g.count())
+    whole = answer.collect()
+    assert answer.head(2).equals(whole.slice(0, 2))
+    assert answer.head(100).equals(whole)
+    answer.show(2)
+    assert "shape: (2, 4)" in capsys.readouterr().out
+    with pytest.raises(g.PlanError, match="rows"):
+        answer.head(0)
+    with pytest.raises(g.PlanError, match="not on Spark"):
+        answer.to_spark()

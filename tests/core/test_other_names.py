@@ -41,7 +41,7 @@ def asked(kind: str, folder: Path) -> Any:
 SAID = {
     ("stream", "group_by"): "A stream has no 'group_by'. Group with .by(\"item\")",
     ("stream", "groupBy"): '.by("item")',
-    ("stream", "head"): ".collect().slice(0, 5)",
+    ("stream", "limit"): ".head(5)",
     ("stream", "where"): '.filter(g.col("v") > 1)',
     ("stream", "withColumn"): '.with_columns(twice=g.col("v") * 2)',
     ("stream", "withColumns"): "Did you mean 'with_columns'?",

@@ -532,6 +532,13 @@ def test_arrow_batches_must_be_bounded(spark: SparkSession) -> None:
         spark.conf.set(name, str(before))
 
 
+def test_a_connect_session_is_refused_with_its_reason() -> None:
+    """By the module of its frames, which a classic session's do not have: what Spark Connect needs is not installed."""
+    frame = type("DataFrame", (), {"__module__": "pyspark.sql.connect.dataframe"})()
+    with pytest.raises(PlanError, match="Spark Connect session, which hides the planner"):
+        g.events(frame, start="at")
+
+
 def test_a_frame_that_never_ends_is_refused(spark: SparkSession) -> None:
     with pytest.raises(PlanError, match="foreachBatch"):
         g.events(spark.readStream.format("rate").load(), start="timestamp")
@@ -592,6 +599,15 @@ def test_only_what_a_window_needs_moves(spark: SparkSession, visits: pa.Table, t
 
 
 # Answers
+
+
+def test_some_rows_of_an_answer(spark: SparkSession, visits: pa.Table) -> None:
+    stream = g.events(to_spark(spark, visits), start="s", end="e").shift("1us")
+    found = stream.head(3)
+    assert found.num_rows == 3
+    assert found.schema.types == stream.to_reader().schema.types
+    assert set(rows(found)) <= set(rows(stream.collect().toArrow()))
+    assert stream.to_spark().columns == stream.collect().columns
 
 
 def test_the_reader_is_read_partition_by_partition(spark: SparkSession, visits: pa.Table) -> None:

@@ -17,12 +17,22 @@ VERSIONS = "4.1.1 to 4.1.3"
 if TYPE_CHECKING:
     from gpu_ops.engines.spark.checks import our_errors
     from gpu_ops.engines.spark.data_source import register
-    from gpu_ops.engines.spark.engine import Placement, collect, invalid_rows, output_schema, placement, reader, write
+    from gpu_ops.engines.spark.engine import (
+        Placement,
+        collect,
+        head,
+        invalid_rows,
+        output_schema,
+        placement,
+        reader,
+        write,
+    )
     from gpu_ops.engines.spark.source import open_spark
 
 __all__ = [
     "Placement",
     "collect",
+    "head",
     "invalid_rows",
     "open_spark",
     "our_errors",

@@ -71,6 +71,13 @@ def reader(node: Node, device: str) -> pa.RecordBatchReader:
     return pa.RecordBatchReader.from_batches(schema, batches())
 
 
+def head(node: Node, device: str, rows: int) -> pa.Table:
+    """At most so many rows of the answer: Spark computes partitions until it has them."""
+    schema = output_schema(node)
+    with our_errors():
+        return collect(node, device).limit(rows).toArrow().cast(schema)
+
+
 def _packed(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         sink = pa.BufferOutputStream()
