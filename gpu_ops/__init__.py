@@ -72,6 +72,7 @@ from gpu_ops.errors import (
     WaitingError,
     WorkerError,
 )
+from gpu_ops.microbatches.epochs import Epochs, epochs
 from gpu_ops.microbatches.reports import StoredBatch
 from gpu_ops.microbatches.stores import Store, store
 from gpu_ops.operators.aggregates import kinds as _aggregate_kinds  # noqa: F401  (the kinds declare themselves)
@@ -131,6 +132,7 @@ __all__ = [
     "DeliveredStream",
     "DeviceError",
     "Duration",
+    "Epochs",
     "Float32",
     "Float64",
     "FunctionError",
@@ -185,6 +187,7 @@ __all__ = [
     "covariance",
     "cycle_tables",
     "cycles",
+    "epochs",
     "events",
     "every",
     "first",

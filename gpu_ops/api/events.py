@@ -133,7 +133,7 @@ def events(
             )
         from gpu_ops.engines.spark import open_spark
 
-        node = open_spark(source, **options)
+        node = open_spark(source, **options, name=name)
     else:
         from gpu_ops.ingest import open_source
 

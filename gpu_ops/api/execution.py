@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -15,9 +15,12 @@ from gpu_ops.core.arguments import flag, whole
 from gpu_ops.core.own_errors import of_methods
 from gpu_ops.errors import NotCollectedError, PlanError, is_one_of
 from gpu_ops.microbatches.stores import Store
-from gpu_ops.plan.nodes import Node, Source, make_room, merged
+from gpu_ops.plan.nodes import Node, Source, SparkSource, make_room, merged
 
 if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from gpu_ops.engines.live.fingerprints import IfFunctionsChanged
     from gpu_ops.engines.live.running_query import RunningQuery
     from gpu_ops.engines.local.shapes import Shape
     from gpu_ops.ingest import IngestReport
@@ -257,14 +260,93 @@ class Answering(Verbs[Stream, Windowed, DataWindowed]):
 
         if self._on_spark:
             raise PlanError(
-                "A Spark DataFrame is a batch, and a running query takes events as they come.",
-                remedy="Start the query over local data: g.events(schema.empty_table(), …).",
+                "A Spark DataFrame has its rows in Spark, and a running query is pushed them here.",
+                remedy="Start the query over local data: g.events(schema.empty_table(), …). A streaming DataFrame "
+                "(spark.readStream) runs live in Spark: .start_on_spark(into=…, checkpoint=…).",
             )
         self._check(exact)
         make_room(self._plan)
         made = RunningQuery(self._plan, device, on_results, shape, max_waiting)
         made.attach_inputs()
         return made
+
+    def start_on_spark(
+        self,
+        *,
+        into: str | Path | Store | Callable[[pa.Table, int], object],
+        checkpoint: str | Path,
+        trigger: Mapping[str, Any] | None = None,
+        partitions: int | None = None,
+        late_into: str | Path | Store | Callable[[pa.Table, int], object] | None = None,
+        keep: int = 2,
+        device: str = "auto",
+        name: str | None = None,
+        if_functions_changed: IfFunctionsChanged = "raise",
+        exact: bool = False,
+    ) -> StreamingQuery:
+        """Run the query live in Spark, over streaming DataFrames (``spark.readStream``), exactly once.
+
+        Spark hands over the rows in epochs. The answer does not depend on how it cuts them, but for late rows: CTIs are
+        made between epochs, of the latest start in earlier ones (`advance_time`), and a row is late by the CTI of its
+        epoch. Results are final. After a kill at any point, the same call goes on where the last committed epoch ended.
+
+        Args:
+            into: Where results go: a folder of Parquet files, which `gpu_ops.epochs` reads (exactly once); a
+                `gpu_ops.store`, of which each epoch is a batch (exactly once); or a function of a table and the epoch's
+                number, called on the driver with each committed epoch, in order, at least once.
+            checkpoint: A folder that the driver and all workers see, for Spark's log, the epochs' manifests and states.
+            trigger: When Spark begins an epoch: the arguments of ``DataStreamWriter.trigger``, for instance
+                ``{"availableNow": True}`` or ``{"processingTime": "10 seconds"}``. By default as soon as it can.
+            partitions: Into how many partitions events go, by their keys, for the query's whole life; by default
+                ``spark.sql.shuffle.partitions``. A query without a key has one (`explain` says so).
+            late_into: Where late rows go, with what was done with each, as `RunningQuery.late` shows them; rows that
+                ``late="drop"`` drops are counted alone.
+            keep: How many epochs' states are kept.
+            device: As in `collect`; the workers choose.
+            name: Spark's name for the query.
+            if_functions_changed: As in `gpu_ops.restore`.
+            exact: As in `collect`.
+
+        Returns:
+            Spark's own StreamingQuery: it stops, waits and reports as any other. When it has stopped,
+            `end_on_spark` ends the input.
+
+        Raises:
+            PlanError: A source is no streaming DataFrame, the query does not run in epochs, or an argument makes no
+                sense; or as `collect`.
+            SourceError: The checkpoint is that of another query, of another number of partitions or of other sinks, the
+                query has changed, or it has ended; a sink holds results of another query.
+        """
+        self._check_stream(exact)
+        from gpu_ops.engines.spark.streams import query
+
+        asked = (device, into, checkpoint, late_into, partitions, keep, if_functions_changed)
+        return query.start(query.open_epochs(self._plan, *asked), trigger, name)
+
+    def end_on_spark(
+        self,
+        *,
+        into: str | Path | Store | Callable[[pa.Table, int], object],
+        checkpoint: str | Path,
+        late_into: str | Path | Store | Callable[[pa.Table, int], object] | None = None,
+        keep: int = 2,
+        device: str = "auto",
+        if_functions_changed: IfFunctionsChanged = "raise",
+    ) -> None:
+        """End a query of `start_on_spark` that has stopped: a last epoch, in which its inputs end.
+
+        All remaining results become final, unless ``advance_time(final=False)``. The query cannot go on after it.
+        The arguments are those of `start_on_spark`.
+
+        Raises:
+            PlanError: As `start_on_spark`.
+            SourceError: As `start_on_spark`; or an epoch is begun and not committed: start the query once more first.
+        """
+        self._check_stream(exact=False)
+        from gpu_ops.engines.spark.streams import query
+
+        asked = (device, into, checkpoint, late_into, None, keep, if_functions_changed)
+        query.end(query.open_epochs(self._plan, *asked))
 
     def write(
         self,
@@ -372,6 +454,16 @@ class Answering(Verbs[Stream, Windowed, DataWindowed]):
                 own = f"{name} {number}"
             found[own] = node.source
         return found
+
+    def _check_stream(self, exact: bool) -> None:  # noqa: FBT001  (as the user gave it)
+        if not any(each.endless for each in self._node.all(SparkSource)):
+            raise PlanError(
+                "The query reads no streaming DataFrame of Spark.",
+                remedy="Read one: g.events(spark.readStream.schema(…).parquet(path), start=…). Over local data it runs "
+                "live by .start().",
+            )
+        self._check(exact)
+        make_room(self._plan)
 
     def _check(self, exact: bool) -> None:  # noqa: FBT001  (as the user gave it)
         if flag(exact, name="exact"):

@@ -25,30 +25,45 @@ class AdvanceTime(Unary):
     """
 
     settings: Advance
-    follows: Source | AdvanceTime | None = None
+    follows: Source | SparkSource | AdvanceTime | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.input, SparkSource):
-            raise PlanError(
-                "advance_time needs rows in their order of arrival, and a Spark DataFrame has none.",
-                remedy="Leave advance_time out: Spark answers a query from all rows at once.",
-            )
-        if not isinstance(self.input, Source):
+            self._check_spark(self.input)
+        elif not isinstance(self.input, Source):
             raise PlanError(
                 f"advance_time must follow the source, and here it follows {self.input.describe().split()[0]}.",
                 remedy="Call .advance_time(…) right after g.events(…).",
             )
         self._check_followed()
 
+    def _check_spark(self, source: SparkSource) -> None:
+        """Refuse what asks for rows in their order of arrival: a batch of Spark has none, nor has an epoch."""
+        if not source.endless:
+            raise PlanError(
+                "advance_time needs rows in their order of arrival, and a Spark DataFrame has none.",
+                remedy="Leave advance_time out: Spark answers a query from all rows at once.",
+            )
+        if self.settings.every is not None:
+            raise PlanError(
+                f"every={self.settings.every} counts rows in their order of arrival, and an epoch on Spark has none.",
+                remedy='Say a span of time: .advance_time("10s", …) gives a CTI after each epoch that goes so far.',
+            )
+        if self.settings.reorder is not None:
+            raise PlanError(
+                "reorder= is about rows in their order of arrival, and an epoch on Spark has none.",
+                remedy="Leave it out: delay= says how far CTIs lie behind the latest start of earlier epochs.",
+            )
+
     def _check_followed(self) -> None:
         if self.follows is None:
             return
-        if not isinstance(self.follows, Source | AdvanceTime):
+        if not isinstance(self.follows, Source | SparkSource | AdvanceTime):
             raise PlanError(
                 f"advance_with takes a stream at its source; this one is behind {self.follows.describe().split()[0]}.",
                 remedy="Give what g.events(…) made, with or without .advance_time(…).",
             )
-        if _source(self.follows).name in {None, self.source.name}:
+        if _source(self.follows).name in {None, _source(self).name}:
             raise PlanError(
                 "The stream that CTIs are imported from needs a name of its own.",
                 remedy='Say g.events(…, name="orders"), and give each stream a name of its own.',
@@ -79,8 +94,10 @@ class AdvanceTime(Unary):
         return f"AdvanceTime {self.settings}{follows}"
 
 
-def _source(node: Source | AdvanceTime) -> Source:
-    return node.source if isinstance(node, AdvanceTime) else node
+def _source(node: Source | SparkSource | AdvanceTime) -> Source | SparkSource:
+    below = node.input if isinstance(node, AdvanceTime) else node
+    assert isinstance(below, Source | SparkSource)  # noqa: S101  (held by __post_init__)
+    return below
 
 
 @dataclass(frozen=True, eq=False)

@@ -410,6 +410,7 @@ class SparkSource(Node):
     ``validated_first`` makes the same events, all rows of which are validated before any is read, so that filters may
     move below the validation; or None, if the frame cannot be looked at twice. ``drops`` says that invalid rows are
     left out, and no error.
+    ``name`` distinguishes it from other inputs of a live query; ``endless`` says that the DataFrame is a stream.
     """
 
     frame: Any
@@ -419,6 +420,8 @@ class SparkSource(Node):
     refused: Any = None
     validated_first: Callable[[], Any] | None = None
     drops: bool = False
+    name: str | None = None
+    endless: bool = False
 
     @cached_property
     def schema(self) -> pa.Schema:
@@ -433,7 +436,7 @@ class SparkSource(Node):
         return 1 if self.points else None
 
     def describe(self) -> str:
-        return "Source Spark DataFrame"
+        return f"Source {self.name or ''}{' ' * bool(self.name)}{'streaming ' * self.endless}Spark DataFrame"
 
 
 @dataclass(frozen=True, eq=False)

@@ -539,11 +539,6 @@ def test_a_connect_session_is_refused_with_its_reason() -> None:
         g.events(frame, start="at")
 
 
-def test_a_frame_that_never_ends_is_refused(spark: SparkSession) -> None:
-    with pytest.raises(PlanError, match="foreachBatch"):
-        g.events(spark.readStream.format("rate").load(), start="timestamp")
-
-
 # Laziness and the shape of plans
 
 

@@ -277,14 +277,14 @@ def test_workers_are_told_where_the_drivers_store_is(
 
 
 def test_a_store_is_no_stream_of_spark(registered: SparkSession, store: g.Store) -> None:
-    """Spark asks for no stream when it loads one, so it is refused where it is used: in a query, or when it starts."""
+    """Spark asks for no stream when it loads one, so it is refused where it is read: when a query starts."""
     from pyspark.sql.types import StructType
 
     from gpu_ops.engines.spark.data_source import StoreDataSource
 
     stream = registered.readStream.format("gpu_ops").load(store.path)
-    with pytest.raises(g.PlanError, match=r"a stream that never ends.*foreachBatch.*follow\(store\)"):
-        g.events(stream, start="start", end="end")
+    with pytest.raises(g.PlanError, match=r"a stream that never ends.*start_on_spark.*follow\(store\)"):
+        g.events(stream, start="start", end="end").collect()
     source = StoreDataSource({"path": str(store.path)})
     with pytest.raises(g.PlanError, match=r"read by batches.*spark\.read\.format.*follow\(store\)"):
         source.streamReader(StructType())

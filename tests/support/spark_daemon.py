@@ -22,6 +22,7 @@ USUAL = {"axis", "grids", "joins", "order", "ranges"}
 MODULES = (
     "gpu_ops.devices.cpu.columns",
     "gpu_ops.devices.cpu.kernels",
+    "gpu_ops.engines.live.running_query",
     "gpu_ops.engines.local.engine",
     "gpu_ops.engines.spark.data_source",
     "pandas",  # which Arrow imports with a worker's first list of values

@@ -18,7 +18,7 @@ from gpu_ops.engines.spark.checks import our_errors
 from gpu_ops.engines.spark.compiling import Compiler
 from gpu_ops.engines.spark.planned import summary as spark_summary
 from gpu_ops.engines.spark.sending import Sent
-from gpu_ops.engines.spark.session import check_sessions, has_plugin
+from gpu_ops.engines.spark.session import check_ends, check_sessions, has_plugin
 from gpu_ops.errors import ColumnError, PlanError, SourceError
 from gpu_ops.microbatches.files import WriteReport, check_writing
 from gpu_ops.plan.nodes import Node, SparkSource
@@ -43,7 +43,9 @@ def compiled(node: Node, device: str) -> Compiler:
         device: As in `collect`.
     """
     check_name(device)  # the workers choose: the driver may have no GPU
-    check_sessions([each.frame for each in node.all(SparkSource)])
+    frames = [each.frame for each in node.all(SparkSource)]
+    check_ends(frames)
+    check_sessions(frames)
     compiler = Compiler(node, device)
     compiler.frame(node)
     return compiler
@@ -163,6 +165,10 @@ class Placement:
 
 def placement(node: Node, device: str) -> Placement:
     """Where each node of a plan over a Spark source runs. Nothing runs for it, but for ``spark.gpu_ops.statistics``."""
+    if any(each.endless for each in node.all(SparkSource)):
+        from gpu_ops.engines.spark.streams.query import notes
+
+        return Placement(*notes(node))
     return placed(compiled(node, device))
 
 

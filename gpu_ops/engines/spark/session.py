@@ -52,8 +52,8 @@ def check_session(frame: DataFrame) -> None:
     """Refuse a frame whose session would give other answers, or none.
 
     Raises:
-        PlanError: It is no DataFrame, or a streaming one; or its session is a Spark Connect session, has a zone other
-            than UTC, or has no limit for Arrow batches.
+        PlanError: It is no DataFrame; or its session is a Spark Connect session, has a zone other than UTC, or has no
+            limit for Arrow batches.
     """
     if type(frame).__module__.startswith("pyspark.sql.connect"):
         raise PlanError(
@@ -67,12 +67,6 @@ def check_session(frame: DataFrame) -> None:
             f"{kind.__module__}.{kind.__name__} is no DataFrame of Spark SQL.",
             remedy=remedy or "Give a pyspark.sql.DataFrame.",
         )
-    if frame.isStreaming:
-        raise PlanError(
-            "The DataFrame is a stream that never ends.",
-            remedy="Query its micro-batches: writeStream.foreachBatch gives DataFrames that end. Or follow a store "
-            "without Spark, with a running query: stream.start().follow(store).",
-        )
     zone = str(frame.sparkSession.conf.get(_ZONE))
     if zone.upper() not in _UTC:
         raise PlanError(
@@ -84,6 +78,20 @@ def check_session(frame: DataFrame) -> None:
         raise PlanError(
             f"{_ROWS} is {rows}: a worker would get all rows as one batch, and the RAPIDS plugin divides by it.",
             remedy=f'Say spark.conf.set("{_ROWS}", 100000), for instance.',
+        )
+
+
+def check_ends(frames: Sequence[DataFrame]) -> None:
+    """Refuse streaming frames where an answer is to come from all rows.
+
+    Raises:
+        PlanError: One of them is a stream.
+    """
+    if any(frame.isStreaming for frame in frames):
+        raise PlanError(
+            "The DataFrame is a stream that never ends: no answer comes from all of its rows.",
+            remedy="Start the query: stream.start_on_spark(into=…, checkpoint=…) gives Spark's own StreamingQuery. Or "
+            "follow a store without Spark, with a running query: stream.start().follow(store).",
         )
 
 

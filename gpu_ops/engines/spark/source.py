@@ -62,6 +62,7 @@ def open_spark(
     on_invalid: OnInvalid = "raise",
     ambiguous: Ambiguous = "raise",
     nonexistent: Nonexistent = "raise",
+    name: str | None = None,
 ) -> SparkSource:
     """A Spark DataFrame as a source of events; nothing runs. The arguments are those of `gpu_ops.events`.
 
@@ -73,7 +74,7 @@ def open_spark(
         ColumnError: A column is unknown, twice there, of a type that events cannot carry, or called ``start`` or
             ``end`` without being the lifetime.
         TimeError: A time column's type needs a zone or a unit, or is no time.
-        PlanError: A policy that does not exist; a streaming frame; a session whose zone is not UTC.
+        PlanError: A policy that does not exist; a session whose zone is not UTC.
 
     Examples:
         >>> frame = spark.createDataFrame([(0, 60, "A")], "pickup long, dropoff long, zone string")
@@ -127,6 +128,8 @@ def open_spark(
         None if "rule" in frame.columns else refused,
         validated_first,
         drops=not raises,
+        name=name,
+        endless=frame.isStreaming,
     )
 
 

@@ -1,0 +1,328 @@
+"""The log of a live query on Spark: what each epoch was begun with, and the manifest that commits it.
+
+In the checkpoint's folder are
+
+    query.json          whose checkpoint it is; made once, before the first epoch
+    spark/              Spark's own log, with the inputs (offsets) of each epoch
+    begun/              a file for each epoch: its inputs and CTIs, written before anything of it runs
+    committed/          a manifest for each epoch: its state and results. The last step of an epoch makes it
+    state/              the states of partitions, which manifests name
+    results/            the results of sinks that have no folder of their own
+
+Files of the log are made whole, by one of several who try, and never change.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from gpu_ops.core.json_kinds import TEXT, TIME, TRUTH, Kind, Many, Maybe, Object, Whole, defect
+from gpu_ops.errors import SourceError
+from gpu_ops.microbatches.files import make_folder, sync_folder
+
+_FORMAT = 1
+
+_FILE = Object({"name": TEXT, "size": Whole(), "rows": Whole()})
+_INPUT = Object({"cti": Maybe(TIME), "latest": Maybe(TIME), "rows": Whole()})
+_QUERY = Object(
+    {
+        "format": Whole(_FORMAT, _FORMAT),
+        "query": TEXT,
+        "version": TEXT,
+        "python": TEXT,
+        "plan": Many(TEXT),
+        "functions": Object(others=TEXT),
+        "partitions": Whole(1),
+        "sinks": Object(others=TEXT),
+    }
+)
+_BEGUN = Object({"query": TEXT, "epoch": Whole(), "offsets": Maybe(TEXT), "ctis": Many(Maybe(TIME))})
+_COMMITTED = Object(
+    {
+        "query": TEXT,
+        "epoch": Whole(),
+        "offsets": Maybe(TEXT),
+        "inputs": Many(_INPUT),
+        "state": Many(_FILE),
+        "results": Many(_FILE),
+        "late": Many(_FILE),
+        "fates": Object(others=Whole()),
+        "cti": TIME,
+        "closed": TRUTH,
+    }
+)
+
+
+@dataclass(frozen=True)
+class NamedFile:
+    """A file that a manifest names.
+
+    Attributes:
+        name: Its name in its folder.
+        size: Its bytes.
+        rows: How many rows it has.
+    """
+
+    name: str
+    size: int
+    rows: int = 0
+
+
+@dataclass(frozen=True)
+class QueryRecord:
+    """Whose checkpoint it is: ``query.json``.
+
+    Attributes:
+        query: A random name.
+        plan: The plan, in lines.
+        functions: The fingerprints of the user's functions in it.
+        partitions: Into how many partitions events go.
+        sinks: The identity of each sink.
+        version: The version of gpu_ops that made it.
+        python: The version of Python that made it.
+    """
+
+    query: str
+    plan: Sequence[str]
+    functions: dict[str, str]
+    partitions: int
+    sinks: dict[str, str]
+    version: str
+    python: str
+    format: int = _FORMAT
+
+
+@dataclass(frozen=True)
+class Begun:
+    """What an epoch is made of, written before anything of it runs.
+
+    Attributes:
+        query: The query.
+        epoch: Its number.
+        offsets: What Spark has written down of its inputs; None for the epoch that ends the query.
+        ctis: The CTI of each input, in ticks; None before there is any.
+    """
+
+    query: str
+    epoch: int
+    offsets: str | None
+    ctis: Sequence[int | None]
+
+
+@dataclass(frozen=True)
+class InputProgress:
+    """What an epoch brought to an input.
+
+    Attributes:
+        cti: Its CTI in the epoch.
+        latest: The latest start of its rows, early or late.
+        rows: How many rows there were.
+    """
+
+    cti: int | None
+    latest: int | None
+    rows: int
+
+
+@dataclass(frozen=True)
+class EpochManifest:
+    """A committed epoch.
+
+    Attributes:
+        query: The query.
+        epoch: Its number.
+        offsets: As in `Begun`.
+        inputs: What it brought to each input.
+        state: The state of each partition after it.
+        results: The files of its results.
+        late: The files of its late rows, if they are kept.
+        fates: How many rows were late, by their fate.
+        cti: The CTI of the results: no later result starts before it.
+        closed: Whether it ended the query.
+    """
+
+    query: str
+    epoch: int
+    offsets: str | None
+    inputs: Sequence[InputProgress]
+    state: Sequence[NamedFile]
+    results: Sequence[NamedFile]
+    late: Sequence[NamedFile]
+    fates: dict[str, int]
+    cti: int
+    closed: bool
+
+    @classmethod
+    def of(cls, said: dict[str, Any]) -> Self:
+        """A manifest from its JSON values."""
+        files = {name: [NamedFile(**each) for each in said[name]] for name in ("state", "results", "late")}
+        return cls(**{**said, **files, "inputs": [InputProgress(**each) for each in said["inputs"]]})
+
+
+class EpochLog:
+    """The log in a folder.
+
+    Args:
+        path: The folder; it may be missing.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @property
+    def spark(self) -> Path:
+        """Spark's own log."""
+        return self.path / "spark"
+
+    @property
+    def state(self) -> Path:
+        """The folder of states."""
+        return self.path / "state"
+
+    def make(self) -> None:
+        """Make the folders that are missing."""
+        try:
+            for name in ("begun", "committed", "state", "results"):
+                make_folder(self.path / name)
+        except OSError as error:
+            raise SourceError(
+                f"The checkpoint {self.path} cannot be made: {error}", remedy="See that there is room and permission."
+            ) from error
+
+    def record(self) -> QueryRecord | None:
+        """Whose checkpoint it is; None if it is of no query yet."""
+        said = read_json(self.path / "query.json", _QUERY)
+        return None if said is None else QueryRecord(**said)
+
+    def claim(self, record: QueryRecord) -> QueryRecord:
+        """Make it a query's checkpoint, unless it is one already.
+
+        Returns:
+            The record that is there.
+        """
+        create_once(self.path / "query.json", asdict(record))
+        found = self.record()
+        assert found is not None  # noqa: S101  (it was there, or was made)
+        return found
+
+    def offsets(self, epoch: int) -> str | None:
+        """What Spark has written down of an epoch's inputs; None if it has not."""
+        try:
+            return (self.spark / "offsets" / str(epoch)).read_text()
+        except FileNotFoundError:
+            return None
+
+    def last(self) -> int | None:
+        """The last committed epoch; None before the first."""
+        with suppress(FileNotFoundError):
+            found = [int(each.stem) for each in (self.path / "committed").glob("*.json") if each.stem.isdecimal()]
+            return max(found, default=None)
+        return None
+
+    def begun(self, epoch: int) -> Begun | None:
+        """What an epoch was begun with; None if it was not."""
+        said = read_json(self._of("begun", epoch), _BEGUN)
+        return None if said is None else Begun(**said)
+
+    def begin(self, begun: Begun) -> Begun:
+        """Write down what an epoch is made of, unless that was done before.
+
+        Returns:
+            What is written down.
+        """
+        create_once(self._of("begun", begun.epoch), asdict(begun))
+        found = self.begun(begun.epoch)
+        assert found is not None  # noqa: S101  (it was there, or was made)
+        return found
+
+    def committed(self, epoch: int) -> EpochManifest | None:
+        """The manifest of an epoch; None if it is not committed."""
+        said = read_json(self._of("committed", epoch), _COMMITTED)
+        return None if said is None else EpochManifest.of(said)
+
+    def commit(self, manifest: EpochManifest) -> bool:
+        """Commit an epoch. Its files are on disk.
+
+        Returns:
+            Whether this call did; another driver may have been first.
+        """
+        sync_folder(self.state)
+        return create_once(self._of("committed", manifest.epoch), asdict(manifest))
+
+    def _of(self, folder: str, epoch: int) -> Path:
+        return self.path / folder / f"{epoch:012d}.json"
+
+
+def create_once(path: Path, said: dict[str, Any]) -> bool:
+    """Make a file of JSON, whole and lasting, that nobody has made: of two who try at once, one does.
+
+    Returns:
+        Whether this call made it.
+
+    Raises:
+        SourceError: The file system refuses, or has no hard links, by which that is known.
+
+    Examples:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp()) / "0.json"
+        >>> create_once(path, {"n": 1}), create_once(path, {"n": 2}), path.read_text().split()
+        (True, False, ['{', '"n":', '1', '}'])
+    """
+    unfinished = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
+    try:
+        with unfinished.open("xb") as file:
+            file.write(json.dumps(said, indent=1).encode())
+            file.flush()
+            os.fsync(file.fileno())
+        try:
+            os.link(unfinished, path)
+        except FileExistsError:
+            return False
+        sync_folder(path.parent)
+    except OSError as error:
+        raise SourceError(
+            f"{path} cannot be made, or not so that one of two writers makes it: {error}",
+            remedy="Give a folder on a file system with hard links, with room and permission.",
+        ) from error
+    finally:
+        with suppress(FileNotFoundError):
+            unfinished.unlink()
+    return True
+
+
+def read_json(path: Path, kind: Kind) -> Any:
+    """What a file of JSON holds; None if it is not there.
+
+    Raises:
+        SourceError: It is damaged.
+    """
+    try:
+        said = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, RecursionError) as error:
+        raise SourceError(
+            f"{path} cannot be read: {error}", remedy="Put back what was there, or start the query afresh."
+        ) from error
+    wrong = defect(said, kind)
+    if wrong is not None:
+        raise SourceError(f"{path} is damaged: {wrong}.", remedy="Put back what was there, or start the query afresh.")
+    return said
+
+
+def age(name: str) -> int | None:
+    """The epoch for which a file of state or results was written, by its name; None if it is none of these.
+
+    Examples:
+        >>> age("000000000007-00001-5f3a.parquet"), age(".000000000007-00001-5f3a.checkpoint.9c.tmp"), age("x.parquet")
+        (7, 7, None)
+    """
+    head, _, rest = name.lstrip(".").partition("-")
+    return int(head) if rest and len(head) == 12 and head.isdecimal() else None

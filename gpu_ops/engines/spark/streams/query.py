@@ -1,0 +1,473 @@
+"""Starting and ending a live query on Spark, and what its driver does for each epoch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial, reduce
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812  (its usual name)
+
+from gpu_ops.core.arguments import whole
+from gpu_ops.devices import check_name
+from gpu_ops.engines.live.checkpoints import made_by
+from gpu_ops.engines.live.fingerprints import IfFunctionsChanged, check_functions, functions_held
+from gpu_ops.engines.live.restoring import check_plan
+from gpu_ops.engines.live.running_query import RunningQuery
+from gpu_ops.engines.local.engine import output_schema
+from gpu_ops.engines.spark.checks import our_errors
+from gpu_ops.engines.spark.sending import Sent, check_workers
+from gpu_ops.engines.spark.session import check_sessions
+from gpu_ops.engines.spark.sides import Slots, shared_slots
+from gpu_ops.engines.spark.streams.inputs import StreamInput, advanced, live_plan
+from gpu_ops.engines.spark.streams.keys import Partitioning, partitioning
+from gpu_ops.engines.spark.streams.log import (
+    Begun,
+    EpochLog,
+    EpochManifest,
+    InputProgress,
+    NamedFile,
+    QueryRecord,
+)
+from gpu_ops.engines.spark.streams.sinks import Published, Sink, local_path, remove_older, sink
+from gpu_ops.engines.spark.streams.task import BACK, INPUT, EpochTask, run_epoch
+from gpu_ops.engines.spark.type_codecs import encoded_columns, encoded_names, encoded_schema
+from gpu_ops.engines.spark.types import column, filled, spark_schema
+from gpu_ops.errors import PlanError, SourceError, shown
+from gpu_ops.microbatches.identity import new_name
+from gpu_ops.plan.nodes import Node
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+
+@dataclass(frozen=True)
+class StreamPlan:
+    """A plan over streams, made ready to run in epochs.
+
+    Attributes:
+        plan: The plan, over local sources.
+        inputs: Its inputs.
+        partitioning: How events go to partitions.
+    """
+
+    plan: Node
+    inputs: Sequence[StreamInput]
+    partitioning: Partitioning
+
+    @classmethod
+    def of(cls, node: Node) -> StreamPlan:
+        """The plan of a user.
+
+        Raises:
+            PlanError: No query of this kind runs in epochs.
+        """
+        plan, inputs = live_plan(node)
+        check_sessions([each.source.frame for each in inputs])
+        return cls(plan, inputs, partitioning(node, [each.node for each in inputs]))
+
+    @property
+    def session(self) -> SparkSession:
+        """The session of the first input, in which all runs."""
+        session: SparkSession = self.inputs[0].source.frame.sparkSession
+        return session
+
+    @property
+    def columns(self) -> tuple[pa.Schema, ...]:
+        """For each input the columns of its rows."""
+        return tuple(each.columns for each in self.inputs)
+
+    @property
+    def payloads(self) -> tuple[pa.Schema, ...]:
+        """For each input its payload."""
+        return tuple(each.source.schema for each in self.inputs)
+
+    @property
+    def slots(self) -> Slots:
+        """The columns in which the rows of all inputs come to tasks."""
+        return shared_slots(self.payloads, self.partitioning.keys or ((),) * len(self.inputs))
+
+    @property
+    def _times(self) -> list[str]:
+        return ["start"] if all(each.source.points for each in self.inputs) else ["start", "end"]
+
+    def rows(self) -> DataFrame:
+        """The rows of all inputs as one streaming DataFrame, so that an epoch has rows of each."""
+        slots, sides = self.slots, []
+        for number, each in enumerate(self.inputs):
+            names = [slots.places[number][name] for name in encoded_schema(each.source.schema).names]
+            payload = dict(zip(names, encoded_columns(each.source.schema), strict=True))
+            ends = F.lit(None).cast("timestamp").alias("end") if each.source.points else column("end")
+            times = [column("start"), *([ends] if len(self._times) > 1 else [])]
+            mark = [F.lit(number).alias(INPUT)] if len(self.inputs) > 1 else []
+            sides.append(each.source.frame.select(*mark, *times, *filled(slots.schema, payload)))
+        united: DataFrame = reduce(DataFrame.union, sides)
+        return united
+
+    def nothing(self, session: SparkSession) -> DataFrame:
+        """A row of no input. With it there are as many tasks as partitions, whatever Spark finds in an epoch."""
+        mark = [F.lit(-1).alias(INPUT)] if len(self.inputs) > 1 else []
+        times = [F.lit(None).cast("timestamp").alias(name) for name in self._times]
+        one: DataFrame = session.range(1, numPartitions=1)
+        return one.select(*mark, *times, *filled(self.slots.schema, {}))
+
+    def partitioned(self, rows: DataFrame, partitions: int) -> DataFrame:
+        """The rows of an epoch, in their partitions."""
+        by = self._by() if partitions > 1 else []
+        both: DataFrame = rows.union(self.nothing(rows.sparkSession)).repartition(partitions, *by)
+        return both
+
+    def _by(self) -> list[Column]:
+        keys = self.partitioning.keys
+        if not keys or not keys[0]:
+            return [column("start")]
+        return [column(self.slots.places[0][name]) for name in encoded_names(self.payloads[0], keys[0])]
+
+
+@dataclass(frozen=True)
+class StreamDriver:
+    """The driver's part of a live query: what Spark's ``foreachBatch`` calls.
+
+    Attributes:
+        plan: What runs.
+        log: The checkpoint's log.
+        record: Whose it is.
+        results: Where results go.
+        late: Where late rows go; None if they are not kept.
+        keep: How many epochs' states are kept.
+        device: As in `Stream.start`.
+    """
+
+    plan: StreamPlan
+    log: EpochLog
+    record: QueryRecord
+    results: Sink
+    late: Sink | None
+    keep: int
+    device: str
+
+    def __call__(self, frame: DataFrame, epoch: int) -> None:
+        """Run an epoch, or publish it again if it is committed."""
+        self.take(frame, epoch, self.log.offsets(epoch))
+
+    def take(self, frame: DataFrame, epoch: int, offsets: str | None) -> None:
+        """Run an epoch.
+
+        Args:
+            frame: Its rows.
+            epoch: Its number.
+            offsets: What Spark has written down of its inputs; None for the epoch that ends the query.
+
+        Raises:
+            SourceError: The log has other inputs for it; or another driver has committed it.
+        """
+        committed = self.log.committed(epoch)
+        if committed is None:
+            committed = self._run(frame, self._begun(epoch, offsets))
+        elif committed.offsets != offsets:
+            raise self._other_inputs(epoch)
+        self.publish(committed)
+        self._clean(committed)
+
+    def publish(self, manifest: EpochManifest) -> None:
+        """Give the sinks a committed epoch."""
+        told = Published(manifest.query, manifest.epoch, manifest.results, manifest.cti)
+        self.results.publish(told)
+        if self.late is not None:
+            self.late.publish(replace(told, files=manifest.late))
+
+    def _begun(self, epoch: int, offsets: str | None) -> tuple[Begun, EpochManifest | None]:
+        """What an epoch is made of, and the epoch before it."""
+        before = self.log.committed(epoch - 1) if epoch else None
+        if before is None and epoch:
+            raise SourceError(
+                f"Spark gives epoch {epoch}, and epoch {epoch - 1} is not committed in {self.log.path}.",
+                remedy="Spark's part of the checkpoint is of another query, or older files are gone: put them back.",
+            )
+        ctis: list[int | None] = [None] * len(self.plan.inputs)
+        if before is not None:
+            if before.closed:
+                raise _closed(self.log)
+            told = [(each.cti, each.latest) for each in before.inputs]
+            ctis = advanced(self.plan.inputs, [cti for cti, _ in told], [latest for _, latest in told])
+        begun = Begun(self.record.query, epoch, offsets, ctis)
+        there = self.log.begin(begun)
+        if there != begun:
+            raise _closed(self.log) if there.offsets is None else self._other_inputs(epoch)
+        return begun, before
+
+    def _run(self, frame: DataFrame, of: tuple[Begun, EpochManifest | None]) -> EpochManifest:
+        begun, before = of
+        manifest = self._manifest(begun, self._reports(frame, begun, before))
+        if self.log.commit(manifest):
+            return manifest
+        raise SourceError(
+            f"Another driver has committed epoch {begun.epoch} of {self.log.path}: two run this query.",
+            remedy="Let one of them run; this one has stopped, and has changed nothing.",
+        )
+
+    def _reports(self, frame: DataFrame, begun: Begun, before: EpochManifest | None) -> list[Any]:
+        task = EpochTask(
+            self.plan.plan,
+            tuple(each.name for each in self.plan.inputs),
+            self.plan.columns,
+            self.plan.slots,
+            begun.epoch,
+            tuple(begun.ctis),
+            None if before is None else tuple(each.name for each in before.state),
+            str(self.log.state),
+            str(self.results.folder),
+            None if self.late is None else str(self.late.folder),
+            begun.offsets is None,
+            self.device,
+        )
+        staged = self.plan.partitioned(frame, self.record.partitions)
+        with our_errors():
+            rows = staged.mapInArrow(Sent(partial(run_epoch, task)), spark_schema(BACK)).collect()
+        reports = {row["partition"]: json.loads(row["report"]) for row in rows}
+        if sorted(reports) != list(range(self.record.partitions)):
+            raise SourceError(
+                f"Spark ran {len(rows)} tasks for {self.record.partitions} partitions of epoch {begun.epoch}.",
+                remedy="No rule of the session may change the number of a repartition: take such a rule out.",
+            )
+        return [reports[number] for number in range(self.record.partitions)]
+
+    def _manifest(self, begun: Begun, reports: Sequence[Any]) -> EpochManifest:
+        def files(name: str) -> list[NamedFile]:
+            return [NamedFile(**each[name]) for each in reports if each[name] is not None]
+
+        inputs = []
+        for cti, *told in zip(begun.ctis, *(each["inputs"] for each in reports), strict=True):
+            latest = max((each["latest"] for each in told if each["latest"] is not None), default=None)
+            inputs.append(InputProgress(cti, latest, sum(each["rows"] for each in told)))
+        fates: dict[str, int] = {}
+        for report in reports:
+            for name, count in report["fates"].items():
+                fates[name] = fates.get(name, 0) + count
+        return EpochManifest(
+            begun.query,
+            begun.epoch,
+            begun.offsets,
+            inputs,
+            files("state"),
+            files("results"),
+            files("late"),
+            fates,
+            min(each["cti"] for each in reports),
+            closed=begun.offsets is None,
+        )
+
+    def _clean(self, manifest: EpochManifest) -> None:
+        """Remove what no kept epoch needs. Files of later epochs stay: somebody may be writing them."""
+        kept = {each.name for each in manifest.state}
+        for epoch in range(max(manifest.epoch - self.keep + 1, 0), manifest.epoch):
+            older = self.log.committed(epoch)
+            kept |= set() if older is None else {each.name for each in older.state}
+        remove_older(self.log.state, manifest.epoch, tuple(kept))
+        for each in (self.results, self.late):
+            if each is not None:
+                each.clean(manifest.epoch)
+
+    def _other_inputs(self, epoch: int) -> SourceError:
+        return SourceError(
+            f"Epoch {epoch} was begun with other inputs or CTIs than Spark gives it now: {self.log.path} has both.",
+            remedy="Spark's part of the checkpoint was removed or replaced: put it back, or start the query afresh "
+            "with a new checkpoint and a new sink.",
+        )
+
+
+def open_epochs(
+    node: Node,
+    device: str,
+    into: Any,
+    checkpoint: str | Path,
+    late_into: Any,
+    partitions: int | None,
+    keep: int,
+    if_functions_changed: IfFunctionsChanged,
+) -> StreamDriver:
+    """A query and its checkpoint, which is new or its own; what is committed and not published is published.
+
+    Raises:
+        PlanError: The query does not run in epochs, or an argument makes no sense.
+        SourceError: The checkpoint or a sink is that of another query, or the query has changed.
+    """
+    check_name(device)
+    plan = StreamPlan.of(node)
+    check_workers(plan.session.sparkContext)
+    running = RunningQuery(plan.plan, "cpu")  # the workers choose their device; this one says what the plan is
+    log = EpochLog(local_path(checkpoint, "a checkpoint"))
+    log.make()
+    whole(keep, name="keep", least=1)
+    sinks = {"results": sink(into, log.path, "results")}
+    if late_into is not None:
+        sinks["late"] = sink(late_into, log.path, "late")
+    known = log.record()
+    now = QueryRecord(
+        new_name(),
+        running.plan_lines(),
+        functions_held(plan.plan),
+        _partitions(plan, partitions, known),
+        {name: each.kind for name, each in sinks.items()},
+        made_by()["version"],
+        made_by()["python"],
+    )
+    record = log.claim(now)
+    _check_record(log, record, now, if_functions_changed)
+    last = log.last()
+    sinks["results"].claim(record.query, output_schema(plan.plan), fresh=last is None)
+    if "late" in sinks:
+        sinks["late"].claim(record.query, _late_schema(running), fresh=last is None)
+    epochs = StreamDriver(plan, log, record, sinks["results"], sinks.get("late"), keep, device)
+    if last is not None:
+        manifest = log.committed(last)
+        assert manifest is not None  # noqa: S101  (it is the last one that was found)
+        epochs.publish(manifest)
+    return epochs
+
+
+def _late_schema(running: RunningQuery) -> pa.Schema:
+    schemas = [each.ingress.late_schema for each in running._own]  # noqa: SLF001  (its inputs)
+    if any(schema != schemas[0] for schema in schemas):
+        raise PlanError(
+            "The inputs have different columns, and late rows of all of them would go into one sink.",
+            remedy="Divert them in the query: .advance_time(…, late='divert').late() is a stream.",
+        )
+    return schemas[0]
+
+
+def _partitions(plan: StreamPlan, asked: int | None, known: QueryRecord | None) -> int:
+    """Into how many partitions events go."""
+    if asked is not None:
+        whole(asked, name="partitions", least=1)
+    if plan.partitioning.alone is not None:
+        if asked not in (None, 1):
+            raise PlanError(
+                f"{asked} partitions are asked for, and the query needs all events in one: {plan.partitioning.alone}.",
+                remedy="Give it a key (.by(…), on=…), or leave partitions= out.",
+            )
+        return 1
+    if asked is None and known is not None:
+        return known.partitions
+    return asked or int(str(plan.session.conf.get("spark.sql.shuffle.partitions")))
+
+
+def _check_record(
+    log: EpochLog, there: QueryRecord, now: QueryRecord, if_functions_changed: IfFunctionsChanged
+) -> None:
+    """Refuse the checkpoint of another query, and one that was started otherwise."""
+    path = log.path / "query.json"
+    check_plan(path, {"plan": there.plan}, now.plan)
+    facts = {"functions": there.functions, "version": there.version, "python": there.python}
+    check_functions(path, facts, now.functions, if_functions_changed)
+    if there.partitions != now.partitions:
+        raise SourceError(
+            f"The checkpoint {log.path} has the state of {there.partitions} partitions, and {now.partitions} are asked "
+            "for.",
+            remedy=f"Say partitions={there.partitions}, or leave it out: states are not cut anew.",
+        )
+    if there.sinks != now.sinks:
+        kinds = [", ".join(f"{name}: a {kind}" for name, kind in each.sinks.items()) for each in (there, now)]
+        raise SourceError(
+            f"The query of the checkpoint {log.path} has other sinks: {kinds[0]}; now {kinds[1]}.",
+            remedy="Continue with its sinks, or start the query afresh with a new checkpoint.",
+        )
+
+
+def start(epochs: StreamDriver, trigger: Mapping[str, Any] | None, name: str | None) -> StreamingQuery:
+    """Start a query in Spark.
+
+    Args:
+        epochs: The query.
+        trigger: The arguments of Spark's ``DataStreamWriter.trigger``.
+        name: Spark's name for it.
+
+    Raises:
+        PlanError: Spark has no such trigger.
+        SourceError: The query has ended.
+    """
+    last = epochs.log.last()
+    if last is not None and (committed := epochs.log.committed(last)) is not None and committed.closed:
+        raise _closed(epochs.log)
+    writer = epochs.plan.rows().writeStream.foreachBatch(_called(epochs))
+    writer = writer.option("checkpointLocation", f"file:{epochs.log.spark}")
+    if trigger is not None:
+        given: object = trigger
+        if not isinstance(given, Mapping) or "continuous" in given:
+            raise PlanError(
+                f"trigger is {shown(given)}.",
+                remedy='Give Spark\'s own arguments: {"availableNow": True} or {"processingTime": "10 seconds"}.',
+            )
+        try:
+            writer = writer.trigger(**trigger)
+        except (ValueError, TypeError) as error:
+            raise PlanError(f"Spark has no such trigger: {error}.", remedy='Say {"availableNow": True}, …') from error
+    if name is not None:
+        writer = writer.queryName(name)
+    return writer.start()
+
+
+def _called(epochs: StreamDriver) -> Callable[[DataFrame, int], None]:
+    def run(frame: DataFrame, epoch: int) -> None:
+        epochs(frame, epoch)
+
+    return run
+
+
+def end(epochs: StreamDriver) -> None:
+    """End a query: a last epoch without rows, in which the inputs end.
+
+    Raises:
+        SourceError: The last epoch that Spark has begun is not committed.
+    """
+    last = epochs.log.last()
+    if last is not None and (committed := epochs.log.committed(last)) is not None and committed.closed:
+        return
+    epoch = 0 if last is None else last + 1
+    if epochs.log.offsets(epoch) is not None:
+        raise SourceError(
+            f"Epoch {epoch} was begun in {epochs.log.path}, and is not committed: its rows would be lost.",
+            remedy="Start the query once more, and end it when it has stopped.",
+        )
+    epochs.take(epochs.plan.nothing(epochs.plan.session), epoch, None)
+
+
+def _closed(log: EpochLog) -> SourceError:
+    return SourceError(
+        f"The query of the checkpoint {log.path} has ended, or somebody has begun to end it.",
+        remedy="Start another one, with a new checkpoint; .end_on_spark(…) ends this one wholly.",
+    )
+
+
+def notes(node: Node) -> tuple[Callable[[Node], list[str]], list[str]]:
+    """What `explain` says of a query over streams: of each node, and of the whole."""
+    plan = StreamPlan.of(node)
+    leaves = {each.node: each for each in plan.inputs}
+    sources = {each.source for each in plan.inputs}
+
+    def of(each: Node) -> list[str]:
+        lines = [f"CTIs: {_ctis(leaves[each])}"] if each in leaves else [f"time, live: {each.time_rule}"]
+        if each in sources:
+            return ["Spark: a streaming DataFrame; every row is validated before its epoch runs", *lines]
+        return ["live engine, in the task of each partition", *lines]
+
+    summary = [
+        f"engine Spark {plan.session.version}, live: epochs of all inputs together, one repartition and one mapInArrow",
+        plan.partitioning.shown,
+        "state: of each partition, restored from the last committed epoch; an epoch is committed by its manifest",
+        f"inputs: {', '.join(each.name for each in plan.inputs)}",
+    ]
+    return of, summary
+
+
+def _ctis(each: StreamInput) -> str:
+    if each.settings is not None and each.settings.period is not None:
+        return f"from the latest start of earlier epochs ({each.settings}); rows before them are late"
+    if each.follows is not None:
+        return "those of the stream that it follows"
+    return "none until the query ends (.advance_time(…) makes them)"

@@ -1,0 +1,290 @@
+"""Where the results of a live query on Spark go, once their epoch is committed. Publishing twice is as once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from gpu_ops.core.json_kinds import TEXT, Many, Object, Whole
+from gpu_ops.core.own_errors import theirs
+from gpu_ops.core.polars_frames import empty_table
+from gpu_ops.core.time import MIN_TIME, utc
+from gpu_ops.engines.spark.streams.log import NamedFile, age, create_once, read_json
+from gpu_ops.errors import PlanError, SourceError, shown
+from gpu_ops.microbatches.contents import content_crc
+from gpu_ops.microbatches.epochs import ASIDE, SCHEMA, manifest_name
+from gpu_ops.microbatches.files import make_folder, sync_folder, whole_or_nothing
+from gpu_ops.microbatches.stores import Store
+from gpu_ops.microbatches.writer import conform
+
+_FILES = Object({"query": TEXT, "files": Many(Object({"name": TEXT, "size": Whole(), "rows": Whole()}))})
+_OWNER = Object({"query": TEXT})
+
+Function = Callable[[pa.Table, int], object]
+
+
+@dataclass(frozen=True)
+class Published:
+    """The rows of a committed epoch, for a sink.
+
+    Attributes:
+        query: The query.
+        epoch: The epoch's number.
+        files: Their files, in the sink's folder for tasks.
+        cti: The CTI of the results.
+    """
+
+    query: str
+    epoch: int
+    files: Sequence[NamedFile]
+    cti: int
+
+
+class Sink(Protocol):
+    """Where results go."""
+
+    @property
+    def kind(self) -> str:
+        """What it is, in a word."""
+
+    @property
+    def folder(self) -> Path:
+        """The folder into which tasks write."""
+
+    def claim(self, query: str, schema: pa.Schema, *, fresh: bool) -> None:
+        """Make it the sink of a query.
+
+        Args:
+            query: The query.
+            schema: The columns.
+            fresh: Whether no epoch of the query is committed.
+
+        Raises:
+            SourceError: It is the sink of another query; or it is of none, and has to be of this one.
+        """
+
+    def publish(self, given: Published) -> None:
+        """Give it the rows of an epoch. It may have them already; then they are compared."""
+
+    def clean(self, epoch: int) -> None:
+        """Remove what tasks have left behind for epochs up to one that is published."""
+
+
+def sink(into: Any, aside: Path, name: str) -> Sink:
+    """The sink that a user means.
+
+    Args:
+        into: A folder, a micro-batch store, or a function.
+        aside: The checkpoint's folder, for what has no folder of its own.
+        name: What it is for: "results" or "late".
+
+    Raises:
+        PlanError: It is none of these.
+    """
+    given: object = into
+    if isinstance(given, Store):
+        return StoreSink(aside / "results" / name, given)
+    if isinstance(given, str | Path):
+        return FolderSink(local_path(given, "a sink"))
+    if callable(given):
+        return FunctionSink(aside / "results" / name, given)
+    raise PlanError(
+        f"Results go into a folder, a g.store(…) or a function, not into {shown(into)}.",
+        remedy='Say into="totals", for instance: a folder of Parquet files, which g.epochs("totals") reads.',
+    )
+
+
+def local_path(path: str | Path, what: str) -> Path:
+    """A folder that the driver and all workers see under one path.
+
+    Raises:
+        PlanError: It is a URL of another file system.
+    """
+    said = str(path)
+    if "://" in said and not said.startswith("file://"):
+        raise PlanError(
+            f"{said} is not on a file system of this machine, and {what} of a live query is a folder that the driver "
+            "and all workers see as files.",
+            remedy="Give a local or a mounted folder.",
+        )
+    return Path(said.removeprefix("file://")).absolute()
+
+
+@dataclass(frozen=True)
+class FolderSink:
+    """A folder of Parquet files, with a manifest for each epoch. `gpu_ops.epochs` reads it.
+
+    Tasks write aside; a committed epoch's files are renamed into the folder, then its manifest is made.
+    """
+
+    path: Path
+    kind = "folder"
+
+    @property
+    def folder(self) -> Path:  # noqa: D102
+        return self.path / ASIDE / "unpublished"
+
+    def claim(self, query: str, schema: pa.Schema, *, fresh: bool) -> None:  # noqa: D102
+        owner = self.path / ASIDE / "sink.json"
+        there = read_json(owner, _OWNER)
+        if there is None and not fresh:
+            raise _another(str(self.path))
+        if there is None and self.path.is_dir() and any(each.name != ASIDE for each in self.path.iterdir()):
+            raise SourceError(f"{self.path} has files that no live query wrote.", remedy="Give an empty folder.")
+        _make(self.folder, self.path / ASIDE / SCHEMA, schema)
+        create_once(owner, {"query": query})
+        if read_json(owner, _OWNER)["query"] != query:
+            raise _of_another(str(self.path))
+
+    def publish(self, given: Published) -> None:  # noqa: D102
+        manifest = self.path / ASIDE / manifest_name(given.epoch)
+        said = {"query": given.query, "files": [vars(each) for each in given.files]}
+        there = read_json(manifest, _FILES)
+        if given.epoch and not (self.path / ASIDE / manifest_name(given.epoch - 1)).exists():
+            raise _another(str(self.path))
+        if there is None:
+            for each in given.files:
+                with suppress(FileNotFoundError):  # it has its name already: an earlier attempt was killed here
+                    (self.folder / each.name).rename(self.path / each.name)
+                if not (self.path / each.name).exists():
+                    raise _lost(self.path / each.name)
+            sync_folder(self.path)
+            create_once(manifest, said)
+            there = read_json(manifest, _FILES)
+        if there != said:
+            raise SourceError(
+                f"{manifest} names other files than the query's own manifest.",
+                remedy="The folder is that of another query, or an older copy: put back the right one.",
+            )
+
+    def clean(self, epoch: int) -> None:  # noqa: D102
+        remove_older(self.folder, epoch, ())
+
+
+@dataclass(frozen=True)
+class FunctionSink:
+    """A function of the user's. It gets each committed epoch at least once, with its number."""
+
+    folder: Path
+    function: Function
+    kind = "function"
+
+    def claim(self, query: str, schema: pa.Schema, *, fresh: bool) -> None:  # noqa: D102
+        _make(self.folder, self.folder / SCHEMA, schema)
+
+    def publish(self, given: Published) -> None:  # noqa: D102
+        done = self.folder / f"{given.epoch:012d}.published.json"
+        if not done.exists():
+            schema = _columns(self.folder / SCHEMA)
+            theirs(self.function, _read(self.folder, given.files, schema), given.epoch)
+            create_once(done, {})
+
+    def clean(self, epoch: int) -> None:  # noqa: D102
+        remove_older(self.folder, epoch, ())
+        for each in self.folder.glob("*.published.json"):
+            if int(each.name.partition(".")[0]) < epoch:
+                each.unlink(missing_ok=True)
+
+
+@dataclass(frozen=True)
+class StoreSink:
+    """A micro-batch store: an epoch is one batch of it, whose CTI is that of the results."""
+
+    folder: Path
+    store: Store
+    kind = "store"
+
+    def claim(self, query: str, schema: pa.Schema, *, fresh: bool) -> None:  # noqa: D102
+        _make(self.folder, self.folder / SCHEMA, schema)
+        with self.store.writer() as writer:
+            owner = writer.identity.follower
+            if owner is None and not fresh:
+                raise _another(self.store.path)
+            if owner not in (None, query) or (owner is None and writer.sequence):
+                raise _of_another(self.store.path)
+            writer.claim(query, 0)
+
+    def publish(self, given: Published) -> None:  # noqa: D102
+        number = given.epoch + 1
+        schema = _columns(self.folder / SCHEMA)
+        with self.store.writer() as writer:
+            if writer.sequence == number - 1:
+                cti = None if given.cti == MIN_TIME else utc(given.cti)
+                writer.append(_read(self.folder, given.files, schema), cti)
+                return
+            there = next(iter(self.store.batches(since=number - 1)), None)
+            if there is None or there.sequence != number:
+                raise SourceError(
+                    f"{self.store.path} has {writer.sequence} batches, and epoch {given.epoch} is batch {number}.",
+                    remedy="It has lost batches, or others write there: put back the right one.",
+                )
+            if there.expired or not any((self.folder / each.name).exists() for each in given.files):
+                return
+            table = conform(_read(self.folder, given.files, schema), writer.schema, None)
+            if content_crc(table) != content_crc(there.events):
+                raise SourceError(
+                    f"Batch {number} of {self.store.path} is not what epoch {given.epoch} gives.",
+                    remedy="Others write there, or it is another copy: put back the right one.",
+                )
+
+    def clean(self, epoch: int) -> None:  # noqa: D102
+        remove_older(self.folder, epoch, ())
+
+
+def remove_older(folder: Path, epoch: int, kept: Sequence[str]) -> None:
+    """Remove the files that tasks wrote for epochs up to one, but for some. What cannot be removed stays."""
+    with suppress(OSError):
+        for each in folder.iterdir():
+            written = age(each.name)
+            if written is not None and written <= epoch and each.name not in kept:
+                with suppress(OSError):
+                    each.unlink()
+
+
+def _make(folder: Path, columns: Path, schema: pa.Schema) -> None:
+    """Make a sink's folder, and the file with its columns."""
+    try:
+        make_folder(folder)
+        if not columns.exists():
+            with whole_or_nothing(columns, "replace") as file:
+                file.write(schema.serialize())
+    except OSError as error:
+        raise SourceError(f"{folder} cannot be made: {error}", remedy="See that you may write there.") from error
+
+
+def _columns(path: Path) -> pa.Schema:
+    return pa.ipc.read_schema(pa.py_buffer(path.read_bytes()))
+
+
+def _read(folder: Path, files: Sequence[NamedFile], schema: pa.Schema) -> pa.Table:
+    tables = []
+    for each in files:
+        try:
+            tables.append(pq.read_table(folder / each.name, partitioning=None).cast(schema))
+        except FileNotFoundError as error:
+            raise _lost(folder / each.name) from error
+    return pa.concat_tables([empty_table(schema), *tables])
+
+
+def _lost(path: Path) -> SourceError:
+    return SourceError(f"The results {path} are gone, and their epoch is committed.", remedy="Put the file back.")
+
+
+def _another(what: str) -> SourceError:
+    return SourceError(
+        f"{what} is another sink than the one that the query's checkpoint names.",
+        remedy="Continue in the sink that it was started with, or start it afresh with a new checkpoint.",
+    )
+
+
+def _of_another(what: str) -> SourceError:
+    return SourceError(
+        f"{what} is not the sink of this query: another one has written there, or this checkpoint is another one.",
+        remedy="Give an empty one, or the checkpoint that goes with it.",
+    )

@@ -1,0 +1,159 @@
+"""What a task of an epoch does: its partition's running query takes the epoch's rows, and gives results and a state."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import TaskContext
+
+from gpu_ops.core.arrow_buffers import integers
+from gpu_ops.core.bounds import Bounds
+from gpu_ops.core.threads import usual_threads
+from gpu_ops.core.time import TIME_TYPE, utc
+from gpu_ops.engines.spark.between_tasks import spare_the_next
+from gpu_ops.engines.spark.sending import concise
+from gpu_ops.engines.spark.sides import Slots
+from gpu_ops.engines.spark.type_codecs import decoded_arrays, encoded_schema
+from gpu_ops.engines.spark.worker import worker_device
+from gpu_ops.plan.nodes import Node
+
+INPUT = "input"
+"""The column with the number of a row's input."""
+
+BACK = pa.schema([("partition", pa.int32()), ("report", pa.string())])
+"""What comes back of a task: a row."""
+
+
+@dataclass(frozen=True)
+class EpochTask:
+    """What the tasks of an epoch do.
+
+    Attributes:
+        plan: The plan, over local sources.
+        names: The names of its inputs.
+        columns: For each input the columns of its rows.
+        slots: The columns in which rows come.
+        epoch: The epoch's number.
+        ctis: The CTI of each input; None before there is any.
+        before: For each partition the file of its state; None before the first epoch.
+        state: The folder of states.
+        results: The folder for results.
+        late: The folder for late rows; None if they are not kept.
+        ends: Whether the query ends.
+        device: As in `Stream.start`.
+    """
+
+    plan: Node
+    names: tuple[str, ...]
+    columns: tuple[pa.Schema, ...]
+    slots: Slots
+    epoch: int
+    ctis: tuple[int | None, ...]
+    before: tuple[str, ...] | None
+    state: str
+    results: str
+    late: str | None
+    ends: bool
+    device: str
+
+    def rows(self, batches: Iterable[pa.RecordBatch]) -> list[pa.Table]:
+        """The rows of each input. A row without a start is of none: it is there so that no epoch is empty."""
+        pieces: list[list[pa.RecordBatch]] = [[] for _ in self.columns]
+        for batch in batches:
+            starts = batch.column("start")
+            there = batch.filter(starts.is_valid()) if starts.null_count else batch
+            if not there.num_rows:
+                continue
+            for number, schema in enumerate(self.columns):
+                own = there if len(self.columns) == 1 else there.filter(pc.equal(there.column(INPUT), number))
+                if own.num_rows:
+                    pieces[number].append(self._decoded(own, number, schema))
+        return [pa.Table.from_batches(each, schema) for each, schema in zip(pieces, self.columns, strict=True)]
+
+    def _decoded(self, rows: pa.RecordBatch, number: int, schema: pa.Schema) -> pa.RecordBatch:
+        times = [name for name in ("start", "end") if name in schema.names]
+        payload, places = pa.schema(list(schema)[len(times) :]), self.slots.places[number]
+        arrays = [rows.column(name).cast(TIME_TYPE) for name in times]
+        encoded = [rows.column(places[name]) for name in encoded_schema(payload).names]
+        return pa.RecordBatch.from_arrays([*arrays, *decoded_arrays(payload, encoded)], schema=schema)
+
+
+def run_epoch(task: EpochTask, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Step a partition's running query over the rows of an epoch.
+
+    Files that it writes have a name of this attempt: Spark may run a task twice, at once or one after the other.
+
+    Args:
+        task: What to do.
+        batches: The partition's rows.
+
+    Yields:
+        A row: the partition's number, and a report as JSON: the names of the files, and what the rows were.
+    """
+    context = TaskContext.get()
+    assert context is not None  # noqa: S101  (it runs in a task)
+    usual_threads(context.cpus())
+    device = worker_device(task.device)
+    spare_the_next(device)
+    partition = context.partitionId()
+    with concise():
+        report = _stepped(task, partition, task.rows(batches), device)
+    yield pa.RecordBatch.from_pydict({"partition": [partition], "report": [json.dumps(report)]}, schema=BACK)
+
+
+def _stepped(task: EpochTask, partition: int, rows: list[pa.Table], device: str) -> dict[str, Any]:
+    query = _restored(task, partition, device)
+    late_before = dict(query.status().late)
+    for name, cti, table in zip(task.names, task.ctis, rows, strict=True):
+        if cti is not None:
+            query.advance(utc(cti), input=name)
+        if table.num_rows:
+            query.push(table, input=name)
+    if task.ends:
+        query.close()
+    attempt = f"{task.epoch:012d}-{partition:05d}-{secrets.token_hex(8)}"
+    results, late = query.results(), query.late()
+    report = {
+        "inputs": [{"rows": table.num_rows, "latest": _latest(table)} for table in rows],
+        "fates": {name: count - late_before.get(name, 0) for name, count in query.status().late.items()},
+        "results": _written(results, Path(task.results), attempt),
+        "late": None if task.late is None else _written(late, Path(task.late), attempt),
+        "cti": query.cti,
+    }
+    path = Path(task.state) / f"{attempt}.checkpoint"
+    query.checkpoint(path)
+    return report | {"state": {"name": path.name, "size": path.stat().st_size, "rows": 0}}
+
+
+def _restored(task: EpochTask, partition: int, device: str) -> Any:
+    """The partition's running query as the last committed epoch left it."""
+    from gpu_ops.engines.live.restored import Start, restored
+    from gpu_ops.engines.live.running_query import RunningQuery
+
+    if task.before is None:
+        return RunningQuery(task.plan, device)
+    path = Path(task.state) / task.before[partition]
+    # Only tasks write there: damage is looked for, and what is sound is not doubted. The driver has compared functions.
+    return restored(path, Start(task.plan, device, if_functions_changed="accept"), Bounds(trust=True))
+
+
+def _latest(table: pa.Table) -> int | None:
+    return int(integers(table["start"].combine_chunks()).max()) if table.num_rows else None
+
+
+def _written(table: pa.Table | None, folder: Path, attempt: str) -> dict[str, Any] | None:
+    """A file of rows; none if there are none."""
+    from gpu_ops.microbatches.files import write
+
+    if table is None or not table.num_rows:
+        return None
+    name = f"{attempt}.parquet"
+    made = write([table], table.schema, folder / name)
+    return {"name": name, "size": made.size, "rows": made.rows}

@@ -1,0 +1,139 @@
+"""Live queries on Spark: what is refused, what `explain` says, and one query from its first epoch to its end.
+
+Epochs are files of a folder, one each. `test_spark_streams_exactly_once.py` kills, races and cuts otherwise.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+import gpu_ops as g
+from tests.support.epochs import admitted, put, read, run, same, table
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def counted(stream: g.Stream) -> g.Stream:
+    return stream.by("item").tumbling("1min").agg(n=g.count(), best=g.max("price"))
+
+
+def best(stream: g.Stream, **policy: Any) -> g.Stream:
+    settings: dict[str, Any] = {"every": "10s", "delay": "30s", "late": "drop"} | policy
+    return counted(stream.advance_time(**settings))
+
+
+#         0         30        60        90        120       150
+# epoch 0 a-----b---|
+# epoch 1           |  a------|--b---      its CTI is 15: nothing is late
+# epoch 2       x   |         |    a------|--- b        its CTI is 62, the row at 20 is late
+EPOCHS = [
+    [(0, 10, "a", 3), (25, 29, "b", 5), (45, 46, "a", 9)],
+    [(50, 60, "a", 4), (92, 99, "b", 1)],
+    [(20, 30, "a", 7), (100, 130, "a", 2), (150, 151, "b", 8)],
+]
+
+
+def stream(spark: SparkSession, folder: Path, **options: Any) -> g.Stream:
+    return g.events(read(spark, folder), start="at", end="till", unit="s", **options)
+
+
+def test_a_query_from_its_first_epoch_to_its_end(spark: SparkSession, tmp_path: Path) -> None:
+    """It stops and goes on between epochs, and is refused in any other way than its own."""
+    for number, epoch in enumerate(EPOCHS[:2]):
+        put(tmp_path / "in", number, epoch)
+    query = best(stream(spark, tmp_path / "in"))
+    where: dict[str, Any] = {"into": tmp_path / "out", "checkpoint": tmp_path / "checkpoint"}
+    run(query, **where, partitions=2)
+    put(tmp_path / "in", 2, EPOCHS[2])
+    run(query, **where)
+    before = g.epochs(tmp_path / "out")
+    assert before.last == 2
+
+    others: dict[str, dict[str, Any]] = {
+        "3 are asked for": {"partitions": 3},
+        "another sink": {"into": tmp_path / "other"},
+        "other sinks: results: a folder; now results: a function": {"into": lambda *_: None},
+        "files that no live query wrote": {"into": tmp_path, "checkpoint": tmp_path / "another checkpoint"},
+        "not the sink of this query": {"checkpoint": tmp_path / "another checkpoint"},
+    }
+    for refused, why in others.items():
+        with pytest.raises(g.SourceError, match=refused):
+            query.start_on_spark(**where | why)
+    with pytest.raises(g.SourceError, match=r"another plan(.|\n)*late=divert"):
+        best(stream(spark, tmp_path / "in"), late="divert").start_on_spark(**where)
+
+    query.end_on_spark(**where)
+    query.end_on_spark(**where)  # it has ended: nothing is left to do
+    with pytest.raises(g.SourceError, match="has ended"):
+        query.start_on_spark(**where)
+    taken, _ = admitted(EPOCHS, every=10, delay=30, late="drop")
+    expected = counted(g.events(table(taken), start="at", end="till", unit="s")).collect()
+    results = g.epochs(tmp_path / "out")
+    same(results.read(), expected)
+    same(g.events(results, start="start", end="end").collect(), expected)
+    same(pa.concat_tables([results.read(2), results.read(since=2)]), expected)
+    assert {each.parent for each in results.files()} == {tmp_path / "out"}
+    assert len(list((tmp_path / "checkpoint" / "state").iterdir())) == 4  # two partitions, the last two epochs
+
+
+def test_no_answer_comes_from_all_rows_of_a_stream(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    query = best(stream(spark, tmp_path / "in"))
+    for verb in (query.collect, query.to_reader, lambda: query.write(tmp_path / "out.parquet")):
+        with pytest.raises(g.PlanError, match=r"never ends.*start_on_spark"):
+            verb()
+    with pytest.raises(g.PlanError, match=r"\.start_on_spark"):
+        query.start()
+
+
+def test_what_does_not_run_in_epochs_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    events = stream(spark, tmp_path / "in")
+    where: dict[str, Any] = {"into": tmp_path / "out", "checkpoint": tmp_path / "checkpoint"}
+    with pytest.raises(g.PlanError, match=r"every=3 counts rows in their order"):
+        events.advance_time(3)
+    with pytest.raises(g.PlanError, match=r"reorder= is about rows in their order"):
+        events.advance_time("3s", reorder="1s")
+    with pytest.raises(g.PlanError, match=r"numbered in one order of all events"):
+        g.arrivals(events, order="price").last(2).deliveries(n=g.count()).start_on_spark(**where)
+    frame = spark.createDataFrame([(0, "a", 2)], "at long, item string, price long")
+    batch = g.events(frame, start="at", unit="s")
+    with pytest.raises(g.PlanError, match="batch DataFrame is read beside a stream"):
+        events.join(batch.select("item", other="price"), on="item").start_on_spark(**where)
+    with pytest.raises(g.PlanError, match="reads no streaming DataFrame"):
+        batch.start_on_spark(**where)
+    with pytest.raises(g.PlanError, match=r"needs all events in one: Window tumbling"):
+        events.tumbling("1min").agg(n=g.count()).start_on_spark(**where, partitions=4)
+    others: dict[str, dict[str, Any]] = {
+        "not into 5": {"into": 5},
+        "keep is 0": {"keep": 0},
+        "not on a file system of this machine": {"checkpoint": "s3a://bucket/checkpoint"},
+        "partitions is 0": {"partitions": 0},
+        r"trigger is 'now'": {"trigger": "now"},
+        "no such trigger": {"trigger": {"sometimes": True}},
+    }
+    for wrong, why in others.items():
+        with pytest.raises(g.PlanError, match=wrong):
+            best(events).start_on_spark(**where | why)
+
+
+def test_explain(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    one, other = (stream(spark, tmp_path / "in", name=name) for name in ("bids", "asks"))
+    fast = one.advance_time("10s")
+    followed = other.advance_time(late="drop", advance_with=fast)
+    pairs = fast.join(followed.select("item", ask="price"), on="item")
+    said = pairs.explain()
+    assert "Source bids streaming Spark DataFrame" in said
+    assert "CTIs: from the latest start of earlier epochs (every=10s late=raise)" in said
+    assert "CTIs: those of the stream that it follows" in said
+    assert said.splitlines()[-3] == "partitions by item"
+    alone = one.tumbling("1min").agg(n=g.count()).explain()
+    assert "one partition: Window tumbling size=1min agg n=count() needs all events in one order" in alone
+    assert "CTIs: none until the query ends" in alone
+    assert "partitions by start, as no event needs another" in one.filter(g.col("price") > 1).explain()
