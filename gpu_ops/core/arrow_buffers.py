@@ -104,17 +104,23 @@ def copied(array: pa.Array) -> pa.Array:
     return pa.concat_arrays([array, array.slice(0, 0)])
 
 
-def room(size: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-    """An array to write into, in memory of Arrow's pool.
+HEAP = (32 << 20) - (64 << 10)
+"""The most bytes that the heap keeps for the next array (glibc; `gpu_ops.devices.cpu.kernels` has it do so)."""
 
-    The pool keeps what is freed for a second or so. Filling arrays of 8 MiB took nearly twice as long where each
-    came from the system, and results come and go with every query.
+
+def room(size: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    """An array to write into, if possible in memory that was used before: new memory costs more than to fill it.
+
+    What is no larger than `HEAP` comes from the heap, which keeps it when it is freed. Larger arrays come from Arrow's
+    pool: that keeps memory for some milliseconds, but the heap would return it to the system at once.
 
     Examples:
         >>> room(3, "int32").shape
         (3,)
     """
     kind = np.dtype(dtype)
+    if size * kind.itemsize <= HEAP:
+        return np.empty(size, kind)
     return np.frombuffer(pa.allocate_buffer(size * kind.itemsize), kind)
 
 

@@ -62,6 +62,9 @@ class SortedRuns(ABC, Generic[R]):
     _least = 0
     """Below this length it is in any case."""
 
+    _most = 1 << 62
+    """From this length on it is not, where a few runs more cost less than to move their rows."""
+
     def __init__(self) -> None:
         self.runs: list[Run[R]] = []
         self._named = 0
@@ -76,7 +79,7 @@ class SortedRuns(ABC, Generic[R]):
         made: list[Run[R]] = []
         for run in (*self._tidied(), *fresh):
             at, count = len(made), len(run.rows)
-            while at and len(made[at - 1].rows) < max(self._factor * count, self._least):
+            while at and len(made[at - 1].rows) < max(min(self._factor * count, self._most), self._least):
                 at -= 1
                 count += made[at].left
             made.append(run)

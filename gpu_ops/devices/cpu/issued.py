@@ -23,6 +23,7 @@ from gpu_ops.devices.cpu.compiling import (
     inlined,
     kernel,
     output,
+    unsigned,
 )
 
 OWN = numba.types.Array(numba.types.int64, 2, "C")
@@ -62,66 +63,71 @@ _FEW = 32
 
 
 @inlined
-def _add(state: Any, key: int, row: int, sign: int, totals: Any, values: Any, valid: Any) -> None:
-    """A row comes, or leaves."""
-    state[key, HELD] += sign
-    for each in range(totals.shape[0]):
-        column, at = totals[each, COLUMN], KEY_COLUMNS + each * TOTAL_COLUMNS
-        if sign < 0 and totals[each, ENTRANCE]:
-            continue
-        if column >= 0 and valid.shape[1] and not valid[column, row]:
-            continue
-        state[key, at + KNOWN] += sign
-        if totals[each, COUNTS]:
-            continue
-        value = values[column, row]
-        if totals[each, DOUBLE] and not -_EXACT <= value <= _EXACT:
-            near = float(value)
-            high = np.floor(near / _BASE)
-            state[key, at + HIGH] += sign * int(high)
-            state[key, at + LOW] += sign * int(near - high * _BASE)
-        else:
-            state[key, at + HIGH] += sign * (value >> _LIMB)
-            state[key, at + LOW] += sign * (value & _LOWER)
+def _own(total: Any) -> Any:
+    """Where the columns of a total begin."""
+    return unsigned(KEY_COLUMNS) + unsigned(total) * unsigned(TOTAL_COLUMNS)
 
 
 @inlined
-def _close(state: Any, key: int, place: int, count: int, until: Ints, ended: Any, numbers: Ints) -> None:
+def _add(state: Any, key: Any, row: Any, sign: int, some: Ints, totals: Any, values: Any, valid: Any) -> None:
+    """A row comes, or leaves; `some` are the totals that this changes, beside the counts of all rows that are in."""
+    state[key, HELD] += sign
+    for number in range(some.size):
+        each = unsigned(some[number])
+        column, at = totals[each, COLUMN], _own(each)
+        if column >= 0 and valid.shape[1] and not valid[column, row]:
+            continue
+        state[key, at + unsigned(KNOWN)] += sign
+        if totals[each, COUNTS]:
+            continue
+        value = values[unsigned(column), row]
+        if totals[each, DOUBLE] and not -_EXACT <= value <= _EXACT:
+            near = float(value)
+            high = np.floor(near / _BASE)
+            state[key, at + unsigned(HIGH)] += sign * int(high)
+            state[key, at + unsigned(LOW)] += sign * int(near - high * _BASE)
+        else:
+            state[key, at + unsigned(HIGH)] += sign * (value >> _LIMB)
+            state[key, at + unsigned(LOW)] += sign * (value & _LOWER)
+
+
+@inlined
+def _close(state: Any, key: Any, place: int, count: int, until: Ints, ended: Any, numbers: Ints) -> None:
     """The row of a window ends."""
     if state[key, OPEN] >= 0:
-        until[state[key, OPEN]] = place
+        until[unsigned(state[key, OPEN])] = place
     else:
-        at = numbers[ENDED]
+        at = unsigned(numbers[ENDED])
         ended[START, at], ended[END, at] = state[key, ISSUED], place
-        ended[CODE, at], ended[OF, at] = key, state[key, WINDOW]
+        ended[CODE, at], ended[OF, at] = np.int64(key), state[key, WINDOW]
         for each in range(count):
-            own = KEY_COLUMNS + each * TOTAL_COLUMNS
-            ended[VALUES + each, at] = state[key, own + SHOWN]
-            ended[VALUES + count + each, at] = state[key, own + IS_NULL]
+            own = _own(each)
+            ended[VALUES + each, at] = state[key, own + unsigned(SHOWN)]
+            ended[VALUES + count + each, at] = state[key, own + unsigned(IS_NULL)]
         numbers[ENDED] += 1
     state[key, ISSUED] = UNKNOWN
 
 
 @inlined
-def _row(order: Ints, at: int) -> int:
+def _row(order: Ints, at: int) -> Any:
     """A row of an order; of none the rows stand in it."""
-    return int(order[at]) if order.size else at
+    return unsigned(order[unsigned(at)]) if order.size else unsigned(at)
 
 
 @inlined
 def _in_order(touched: Ints, count: int, state: Any) -> None:
     """Put windows into the order of their numbers."""
     for at in range(1, count):
-        key, before = touched[at], at - 1
-        while before >= 0 and state[touched[before], WINDOW] > state[key, WINDOW]:
-            touched[before + 1] = touched[before]
-            before -= 1
-        touched[before + 1] = key
+        key, to = touched[at], at
+        while to > 0 and state[unsigned(touched[to - 1]), WINDOW] > state[unsigned(key), WINDOW]:
+            touched[to] = touched[to - 1]
+            to -= 1
+        touched[to] = key
 
 
 @kernel(
-    *(INT, INT, INTS, CODES, INTS, INTS, INT_TABLE, _BOOLS, INTS, CODES, INTS, INT_TABLE, _BOOLS, INT_TABLE),
-    *(OWN, output(INT), output(INT), output(INT), output(INT), output(INT), OWN, _OWN_BOOLS),
+    *(INT, INT, INTS, CODES, INTS, INTS, INT_TABLE, _BOOLS, INTS, CODES, INTS, INT_TABLE, _BOOLS),
+    *(INT_TABLE, INTS, INTS, OWN, output(INT), output(INT), output(INT), output(INT), output(INT), OWN, _OWN_BOOLS),
     *(OWN, output(FLOAT), output(INT), output(INT)),
     allocates=False,
 )
@@ -140,6 +146,8 @@ def issue(  # noqa: C901, PLR0912, PLR0915  (one walk: its parts would take all 
     gone_values: Any,
     gone_valid: Any,
     totals: Any,
+    adding: Ints,
+    taking: Ints,
     state: Any,
     touched: Ints,
     since: Ints,
@@ -170,10 +178,12 @@ def issue(  # noqa: C901, PLR0912, PLR0915  (one walk: its parts would take all 
         gone_values: Likewise.
         gone_valid: Likewise.
         totals: The totals, with the fields above.
+        adding: Those that a row changes as it comes, beside the counts of all rows that are in.
+        taking: Those that it changes as it leaves.
         state: The keys, with the columns above.
         touched: Room for all keys.
         since: Room for what is issued: the place from which it is valid.
-        until: Up to where; `UNKNOWN` if nothing supersedes it.
+        until: Up to where; `UNKNOWN` if nothing supersedes it. No room if nobody asks for it.
         issued: Its key.
         of: The number of its window; no room if nobody asks for it.
         made: Its values, a line for each total.
@@ -198,20 +208,20 @@ def issue(  # noqa: C901, PLR0912, PLR0915  (one walk: its parts would take all 
         count = 0
         while gone < going and ends[_row(goes, gone)] == place:
             row = _row(goes, gone)
-            key = gone_codes[row]
+            key = unsigned(gone_codes[row])
             gone += 1
             if state[key, SEEN] != place:
                 state[key, SEEN] = place
-                touched[count] = key
+                touched[unsigned(count)] = np.int64(key)
                 count += 1
-            _add(state, key, row, -1, totals, gone_values, gone_valid)
+            _add(state, key, row, -1, taking, totals, gone_values, gone_valid)
         while come < coming and starts[_row(comes, come)] == place:
             row = _row(comes, come)
-            key = codes[row]
+            key = unsigned(codes[row])
             come += 1
             if state[key, SEEN] != place:
                 state[key, SEEN] = place
-                touched[count] = key
+                touched[unsigned(count)] = np.int64(key)
                 count += 1
             if state[key, WINDOW] < 0:
                 if windows.size:
@@ -222,25 +232,28 @@ def issue(  # noqa: C901, PLR0912, PLR0915  (one walk: its parts would take all 
                 state[key, HELD], state[key, ISSUED] = 0, UNKNOWN
                 for each in range(size * TOTAL_COLUMNS):
                     state[key, KEY_COLUMNS + each] = 0
-            _add(state, key, row, 1, totals, values, valid)
+            _add(state, key, row, 1, adding, totals, values, valid)
         if count <= _FEW:
             _in_order(touched, count, state)
         for number in range(count):
-            key, at = touched[number], numbers[MADE]
+            key, at = unsigned(touched[unsigned(number)]), unsigned(numbers[MADE])
             if not state[key, HELD] and not pinned:
-                if state[key, ISSUED] != UNKNOWN:
+                if until.size and state[key, ISSUED] != UNKNOWN:
                     _close(state, key, place, size, until, ended, numbers)
-                state[key, WINDOW] = -1
+                state[key, ISSUED], state[key, WINDOW] = UNKNOWN, -1
                 continue
             changed = state[key, ISSUED] == UNKNOWN
             for each in range(size):
-                own = KEY_COLUMNS + each * TOTAL_COLUMNS
-                value, is_null = state[key, own + KNOWN], False
-                if not totals[each, COUNTS]:
+                own = _own(each)
+                value, is_null = state[key, own + unsigned(KNOWN)], False
+                if totals[each, COUNTS]:
+                    if totals[each, COLUMN] < 0 and not totals[each, ENTRANCE]:
+                        value = state[key, own + unsigned(KNOWN)] = state[key, HELD]
+                else:
                     is_null = value == 0
-                    high = state[key, own + HIGH] + (state[key, own + LOW] >> _LIMB)
-                    low = state[key, own + LOW] & _LOWER
-                    state[key, own + HIGH], state[key, own + LOW] = high, low
+                    high = state[key, own + unsigned(HIGH)] + (state[key, own + unsigned(LOW)] >> _LIMB)
+                    low = state[key, own + unsigned(LOW)] & _LOWER
+                    state[key, own + unsigned(HIGH)], state[key, own + unsigned(LOW)] = high, low
                     if totals[each, DOUBLE]:
                         double[0] = float(high) * _BASE + float(low)
                         value = bits[0]
@@ -252,17 +265,21 @@ def issue(  # noqa: C901, PLR0912, PLR0915  (one walk: its parts would take all 
                 if is_null:  # memory that nobody touches costs nothing
                     nulls[each, at] = True
                     numbers[NULLS] += 1
-                changed |= is_null or value != state[key, own + SHOWN] or state[key, own + IS_NULL] != 0
+                changed |= is_null or value != state[key, own + unsigned(SHOWN)]
+                changed |= state[key, own + unsigned(IS_NULL)] != 0
             if not changed:
                 continue
-            if state[key, ISSUED] != UNKNOWN:
-                _close(state, key, place, size, until, ended, numbers)
-            since[at], until[at], issued[at] = place, UNKNOWN, key
+            if until.size:
+                if state[key, ISSUED] != UNKNOWN:
+                    _close(state, key, place, size, until, ended, numbers)
+                until[at] = UNKNOWN
+            since[at], issued[at] = place, np.int64(key)
             if of.size:
                 of[at] = state[key, WINDOW]
-            state[key, ISSUED], state[key, OPEN] = place, at
+            state[key, ISSUED], state[key, OPEN] = place, np.int64(at)
             for each in range(size):
-                own = KEY_COLUMNS + each * TOTAL_COLUMNS
-                state[key, own + SHOWN] = made[each, at]
-                state[key, own + IS_NULL] = not totals[each, COUNTS] and state[key, own + KNOWN] == 0
+                own = _own(each)
+                state[key, own + unsigned(SHOWN)] = made[each, at]
+                if not totals[each, COUNTS]:
+                    state[key, own + unsigned(IS_NULL)] = state[key, own + unsigned(KNOWN)] == 0
             numbers[MADE] += 1

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from gpu_ops.core.arrow_buffers import HEAP
 from gpu_ops.devices.array.digits import (
     digits_decimal,
     digits_int,
@@ -98,4 +99,4 @@ from gpu_ops.devices.cpu.turns import (
 # glibc returns freed memory to the system at once, so each block of events would fault its arrays in again: that took
 # half the time of a snapshot on one thread, and more on two. But it keeps memory for sizes up to the largest allocation
 # that was ever freed (at most 32 MiB). This allocation is freed at once, untouched.
-np.empty((32 << 20) - (64 << 10), np.uint8)
+np.empty(HEAP, np.uint8)

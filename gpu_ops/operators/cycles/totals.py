@@ -35,7 +35,7 @@ class _Lines:
 
     Attributes:
         since: int64 place from which each is valid.
-        until: int64 place up to which.
+        until: int64 place up to which; nothing if nobody asks for it.
         key: int64 number of its key.
         of: int64 number of its window; nothing if nobody asks for it.
         values: int64: a line for each total; of doubles their bits.
@@ -50,18 +50,24 @@ class _Lines:
     nulls: Any
 
     @staticmethod
-    def room(size: int, totals: int, *, placed: bool) -> _Lines:
+    def room(size: int, totals: int, *, ended: bool, placed: bool) -> _Lines:
         """Room for some rows."""
-        since, until, key = (room(size, np.int64) for _ in range(3))
+        since, until, key = (room(each, np.int64) for each in (size, size if ended else 0, size))
         values = room(totals * size, np.int64).reshape(totals, size)
         nulls = np.zeros((totals, size), np.bool_)  # the system's memory is of zeros already
         return _Lines(since, until, key, room(size if placed else 0, np.int64), values, nulls)
 
     def take(self, some: Any) -> _Lines:
         """Some of them: a stretch, or those for which a mask holds."""
-        of = self.of[some] if len(self.of) else self.of
+        of, until = (each[some] if len(each) else each for each in (self.of, self.until))
         nulls = None if self.nulls is None else self.nulls[:, some]
-        return _Lines(self.since[some], self.until[some], self.key[some], of, self.values[:, some], nulls)
+        return _Lines(self.since[some], until, self.key[some], of, self.values[:, some], nulls)
+
+
+class _LeavingRuns(RowRuns):
+    """Rows in order of their ends: those of large runs come in this order anyway, and are not moved again."""
+
+    _most = 1 << 16
 
 
 class IssuedTotalsOperator(Operator, nodes=(IssuedTotals,)):
@@ -81,10 +87,14 @@ class IssuedTotalsOperator(Operator, nodes=(IssuedTotals,)):
         self._key_schema = pa.schema([schema.field(name) for name in node.by])
         self._columns = list(dict.fromkeys(each.column for each in node.totals if each.column is not None))
         self._totals = np.array([self._fields(each) for each in node.totals], np.int64)
+        # How many rows are in is known of each window.
+        moved = [at for at, each in enumerate(node.totals) if each.column is not None or each.entrance]
+        self._adding = np.array(moved, np.int64)
+        self._taking = np.array([at for at in moved if not node.totals[at].entrance], np.int64)
         self._width = m.KEY_COLUMNS + len(node.totals) * m.TOTAL_COLUMNS
         self._state = np.zeros((0, self._width), np.int64)
         self._numbers = np.zeros(m.NUMBERS, np.int64)
-        self._kept = RowRuns(("high",), device)
+        self._kept = _LeavingRuns(("high",), device)
         self._opens, self._ends = False, True
 
     def _fields(self, total: Total) -> list[int]:
@@ -158,7 +168,7 @@ class IssuedTotalsOperator(Operator, nodes=(IssuedTotals,)):
         node = self._node
         self._make_room()
         totals, size = len(node.totals), len(comes) + len(goes) + 1
-        lines = _Lines.room(size, totals, placed=PLACE in wanted)
+        lines = _Lines.room(size, totals, ended=self._ends, placed=PLACE in wanted)
         known = int((self._state[:, m.ISSUED] != m.UNKNOWN).sum())
         ended = np.empty((m.VALUES + 2 * totals, min(known, size) + 1), np.int64)
         double = np.zeros(1)
@@ -166,9 +176,9 @@ class IssuedTotalsOperator(Operator, nodes=(IssuedTotals,)):
         self._numbers[[m.MADE, m.ENDED, m.NULLS]] = 0
         why = m.issue(
             cti, int(node.pinned), comes.starts, comes.codes, comes.arriving, comes.windows, comes.values, comes.valid,
-            goes.ends, goes.codes, goes.leaving, goes.values, goes.valid, self._totals, self._state,
-            np.empty(len(self._state), np.int64), lines.since, lines.until, lines.key, lines.of, lines.values,
-            lines.nulls, ended, double, double.view(np.int64), self._numbers,
+            goes.ends, goes.codes, goes.leaving, goes.values, goes.valid, self._totals, self._adding,
+            self._taking, self._state, np.empty(len(self._state), np.int64), lines.since, lines.until, lines.key,
+            lines.of, lines.values, lines.nulls, ended, double, double.view(np.int64), self._numbers,
         )  # fmt: skip
         if why != m.DONE:
             raise SumOverflowError(
