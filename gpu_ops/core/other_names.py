@@ -182,7 +182,7 @@ _TABLE: dict[str, dict[Owner, str]] = {
     "push": {"store": "Write .append(table)."},
     "poll get read drain output": {"live": "Write .results()."},
     "stop finish end awaittermination shutdown flush": {"live": "Write .close()."},
-    "save dump": {"live": 'Write .checkpoint("counts.checkpoint").'},
+    "dump": {"live": 'Write .checkpoint("counts.checkpoint"), or .save("counts").'},
     "load restore": {"live": 'Write g.restore("counts.checkpoint", stream).'},
     "scan load open toreader": {"store": "Write .read(); or ask about it: g.events(store)."},
     "delete vacuum purge truncate retain": {"store": 'Write .expire("2026-01-31T12:00:00Z").'},

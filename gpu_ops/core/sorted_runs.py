@@ -2,7 +2,7 @@
 
 New rows make a run. As long as the run before is not twice as long, both become one. So a row is moved as often as the
 logarithm of how many there are, and a step costs what it brings, not what is kept. What a run holds never changes:
-merging makes a new one, under a new number. Which of its rows are still wanted is noted beside it.
+merging makes a new one, under a new name. Which of its rows are still wanted is noted beside it.
 
 This module holds the common part. The users differ in:
 
@@ -18,6 +18,7 @@ This module holds the common part. The users differ in:
 
 from __future__ import annotations
 
+import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Sequence, Sized
 from dataclasses import dataclass, field
@@ -33,7 +34,7 @@ class Run(Generic[R]):
     """Rows that stand in order and never change, and what is known of them beside.
 
     Attributes:
-        name: A number that no other of these runs has, had or will have.
+        name: A name that no other run has, had or will have. A run that was saved keeps it when it is restored.
         rows: The rows.
         left: How many of them are wanted.
         passed: How many of them time has passed, in order of time.
@@ -41,7 +42,7 @@ class Run(Generic[R]):
         beside: What a user notes of them, by names.
     """
 
-    name: int
+    name: str
     rows: R
     left: int
     passed: int = 0
@@ -67,7 +68,7 @@ class SortedRuns(ABC, Generic[R]):
 
     def __init__(self) -> None:
         self.runs: list[Run[R]] = []
-        self._named = 0
+        self._token, self._named = secrets.token_hex(8), 0
 
     def __len__(self) -> int:
         """How many rows are wanted."""
@@ -106,7 +107,7 @@ class SortedRuns(ABC, Generic[R]):
 
     def _run(self, rows: R) -> Run[R]:
         self._named += 1
-        return Run(self._named, rows, len(rows))
+        return Run(f"{self._token}-{self._named}", rows, len(rows))
 
     def _tidied(self) -> list[Run[R]]:
         """The runs without empty ones; runs that lost most of their rows are rebuilt."""

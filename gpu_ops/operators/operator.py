@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
+from gpu_ops.core.state_parts import Parts, in_parts, whole
 from gpu_ops.core.state_tables import StateTable, Tables
 from gpu_ops.devices import Device
 from gpu_ops.errors import PlanError
@@ -173,6 +174,10 @@ class Operator(Declaration, family=True):
     def tables(self) -> dict[str, pa.Table]:
         """What it remembers from one step to the next."""
 
+    def state_parts(self) -> Parts:
+        """The same, part by part: parts with a name do not change, and are written once (`RunningQuery.save`)."""
+        return in_parts(self.tables())
+
     @abstractmethod
     def declared(self, tables: Tables) -> Iterator[StateTable]:
         """The declarations of the tables that `tables` gives, for `gpu_ops.core.state_tables.check`."""
@@ -180,6 +185,10 @@ class Operator(Declaration, family=True):
     @abstractmethod
     def restore(self, tables: Mapping[str, pa.Table]) -> None:
         """Restore the state that `tables` gave."""
+
+    def put_back(self, parts: Parts) -> None:
+        """Restore the state that `state_parts` gave; then parts with a name keep it."""
+        self.restore(whole(parts))
 
     # Edges within a plan: a data window may emit events as soon as they enter, before their leaves are known
 

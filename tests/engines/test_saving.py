@@ -214,3 +214,28 @@ def test_a_state_goes_from_machine_to_machine(tmp_path: Path) -> None:
     go_on(live)
     assert again.state() == live.state()
     assert save_state(again, folder, prefix(2, "part-3-"), before=sent).files
+
+
+@pytest.mark.parametrize("device", ["cpu", "array"])
+def test_a_checkpoint_writes_what_is_new(tmp_path: Path, device: str) -> None:
+    """Of 20,000 rows that are alive, a step of 100 rows has few written again, after a restore too."""
+    query = g.events(pa.schema([("at", pa.int64()), ("v", pa.int64())]).empty_table(), start="at", end="v", unit="s")
+    counts = query.snapshot().agg(n=g.count())
+    live, folder = counts.start(device=device), tmp_path / "saves"
+    sizes = []
+    for number, rows in enumerate((20_000, 100, 100, 100, 100)):
+        first = 100_000 * number
+        live.push(pa.table({"at": range(first, first + rows), "v": range(10**9, 10**9 + rows)}))
+        live.advance(at_us((first + rows) * 1_000_000))
+        live.results()
+        before = _sizes(folder)
+        live.save(folder, keep=9)
+        sizes.append(sum(size for name, size in _sizes(folder).items() if name not in before))
+        if number == 2:
+            live = g.restore(folder, counts, device=device)
+    assert sizes[0] > 400_000
+    assert max(sizes[1:]) < 30_000
+
+
+def _sizes(folder: Path) -> dict[str, int]:
+    return {path.name: path.stat().st_size for path in folder.iterdir()} if folder.exists() else {}

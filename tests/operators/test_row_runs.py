@@ -6,13 +6,15 @@ import random
 from itertools import pairwise
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpu_ops.core.state_parts import StatePart
 from gpu_ops.devices import Device, choose
 from gpu_ops.operators.state.row_runs import RowRuns
-from gpu_ops.operators.state.rows import AxisRows
+from gpu_ops.operators.state.rows import AxisRows, rows_from_arrow
 
 Event = tuple[int, int, int]
 """Its group, its start, its end."""
@@ -34,6 +36,14 @@ def told(rows: AxisRows, device: Device) -> list[Event]:
     return list(zip(*(device.columns.host(each).tolist() for each in (rows.code, rows.low, rows.high)), strict=True))
 
 
+def restored(runs: RowRuns, device: Device) -> RowRuns:
+    """The same runs, from what a checkpoint has of them."""
+    again = RowRuns(("group", "low"), device)
+    for part in runs.parts(lambda rows: rows.to_arrow(pa.schema([]), device, pa.array)):
+        again.put_run_back(part, rows_from_arrow(part.rows(), device), 3)
+    return again
+
+
 @pytest.mark.parametrize("name", ["cpu", "array"])
 @given(steps=STEPS, chance=st.randoms(use_true_random=False))
 def test_what_a_run_holds_never_changes(
@@ -41,14 +51,13 @@ def test_what_a_run_holds_never_changes(
 ) -> None:
     device = choose(name)
     runs, known, done = RowRuns(("group", "low"), device), list[Event](), 0
-    seen: dict[int, list[Event]] = {}
+    seen: dict[str, list[Event]] = {}
     for fresh, further in steps:
         more = [(group, done + start, done + start + lasts) for group, start, lasts in fresh]
-        before = max(seen, default=0)
         if more:
             runs.add(rows_of(more, device))
         known += more
-        assert not more or runs.runs[-1].name > before
+        assert not more or runs.runs[-1].name not in seen
         for run in runs.runs:
             here = told(run.rows, device)
             assert here == sorted(here, key=lambda event: event[:2])
@@ -65,6 +74,18 @@ def test_what_a_run_holds_never_changes(
         ended = [told(run.rows.take(at, device), device) for run, at in runs.ended(done)]
         assert sorted(each for part in ended for each in part) == sorted(each for each in known if each[2] <= done)
         known = [event for event in known if event[2] > done]
+        if chance.random() < 0.4:
+            runs = restored(runs, device)
+            assert all(told(run.rows, device) == seen[run.name] for run in runs.runs)
         left = runs.rows()
         assert sorted([] if left is None else told(left, device)) == sorted(known)
         assert len(runs) == len(known)
+
+
+def test_a_run_that_is_not_in_order_or_of_no_group_is_made_anew() -> None:
+    device = choose("cpu")
+    for events in ([(1, 5, 9), (0, 3, 4)], [(0, 3, 4), (7, 5, 9)]):
+        runs = RowRuns(("group", "low"), device)
+        runs.put_run_back(StatePart(pa.Table, "damaged-1"), rows_of(events, device), 3)
+        assert [run.name != "damaged-1" for run in runs.runs] == [True]
+        assert told(runs.runs[0].rows, device) == sorted(events)

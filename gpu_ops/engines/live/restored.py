@@ -13,6 +13,7 @@ import pyarrow as pa
 from gpu_ops.checkpoints.cache import Cache
 from gpu_ops.checkpoints.saved_states import SavedState
 from gpu_ops.core.bounds import TRUSTLESS, Bounds
+from gpu_ops.core.state_parts import Parts, in_parts
 from gpu_ops.engines.live.checkpoints import read_checkpoint
 from gpu_ops.engines.live.fingerprints import IfFunctionsChanged
 from gpu_ops.engines.live.restoring import ours
@@ -23,7 +24,7 @@ from gpu_ops.errors import PlanError
 from gpu_ops.microbatches.folders import Folder
 from gpu_ops.plan.nodes import Node, merged
 
-Read = Callable[[], tuple[Mapping[str, Any], Mapping[str, pa.Table]]]
+Read = Callable[[], tuple[Mapping[str, Any], Parts]]
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,12 @@ def restored(path: str | Path, start: Start, bounds: Bounds, number: int | None 
             remedy="Leave number= out; those before it are PATH.1 and on.",
         )
     file = Path(path)
-    return _restored(file, lambda: read_checkpoint(file, bounds), start, trusted=bounds.trust)
+
+    def read() -> tuple[Mapping[str, Any], Parts]:
+        facts, tables = read_checkpoint(file, bounds)
+        return facts, in_parts(tables)
+
+    return _restored(file, read, start, trusted=bounds.trust)
 
 
 def restored_state(
@@ -103,10 +109,10 @@ def _restored(path: str | Path, read: Read, start: Start, *, trusted: bool) -> R
     """In a checkpoint of an older version, repeated parts of a plan run twice."""
     made = start.made(merged(start.node))
     with ours(path):
-        facts, tables = read()
+        facts, parts = read()
         if facts.get("plan") != made.plan_lines():
             with suppress(PlanError):
                 older = start.made(start.node)
                 made = older if facts.get("plan") == older.plan_lines() else made
-        made.restore_from(path, facts, tables, start.if_functions_changed, trusted=trusted)
+        made.restore_from(path, facts, parts, start.if_functions_changed, trusted=trusted)
     return made

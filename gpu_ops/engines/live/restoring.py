@@ -6,11 +6,12 @@ import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import polars as pl
 import pyarrow as pa
 
+from gpu_ops.core.state_parts import Parts, in_parts, whole
 from gpu_ops.core.state_tables import OLDER, Field, StateTable, Tables, check
 from gpu_ops.devices import Device
 from gpu_ops.engines.live.facts import PLAN, check_facts
@@ -21,6 +22,8 @@ from gpu_ops.ingest import ingress_state
 from gpu_ops.ingest.ingress import Ingress
 from gpu_ops.operators.runtime.steps import RunningNode
 from gpu_ops.operators.state.fields import TIME
+
+T = TypeVar("T")
 
 
 @contextmanager
@@ -55,18 +58,18 @@ def check_plan(path: Path | str, facts: Mapping[str, Any], now: Sequence[str]) -
         )
 
 
-def split(path: Path | str, state: Tables, prefixes: Sequence[str]) -> dict[str, dict[str, pa.Table]]:
-    """The tables of a state by their owner, a node or an input.
+def split(path: Path | str, state: Mapping[str, T], prefixes: Sequence[str]) -> dict[str, dict[str, T]]:
+    """The tables of a state, or their parts, by their owner, a node or an input.
 
     Args:
         path: The checkpoint.
-        state: All tables.
+        state: All of them.
         prefixes: The prefix of each owner's table names.
 
     Raises:
         SourceError: A table has no owner.
     """
-    made: dict[str, dict[str, pa.Table]] = {prefix: {} for prefix in prefixes}
+    made: dict[str, dict[str, T]] = {prefix: {} for prefix in prefixes}
     for name, table in state.items():
         owner = max((prefix for prefix in prefixes if name.startswith(prefix)), key=len, default=None)
         if owner is None:
@@ -83,11 +86,20 @@ def restore_node(path: Path | str, number: int, node: RunningNode, tables: Table
     Raises:
         SourceError: The tables do not fit the node's declaration.
     """
+    put_node_back(path, number, node, in_parts(tables), trusted=trusted)
+
+
+def put_node_back(path: Path | str, number: int, node: RunningNode, parts: Parts, *, trusted: bool) -> None:
+    """The same for tables in parts: those with a name keep it.
+
+    Raises:
+        SourceError: As `restore_node`.
+    """
     if node.own is None:
         return
     of = f"The checkpoint {path} is damaged: node {number} ({node.node.describe()})"
-    check(of, tables, node.own.declared, trusted=trusted)
-    node.own.restore(tables)
+    check(of, whole(parts), node.own.declared, trusted=trusted)
+    node.own.put_back(parts)
 
 
 def restore_input(path: Path | str, known: Input, tables: Tables, device: Device) -> None:

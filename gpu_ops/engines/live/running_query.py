@@ -16,7 +16,7 @@ from gpu_ops.core.bounds import TRUSTLESS
 from gpu_ops.core.other_names import OtherNames
 from gpu_ops.core.own_errors import own_errors
 from gpu_ops.core.polars_frames import empty_table
-from gpu_ops.core.state_parts import Parts, in_parts, whole
+from gpu_ops.core.state_parts import Parts, StatePart, in_parts, whole
 from gpu_ops.core.time import Duration, Instant, instant, utc
 from gpu_ops.engines.live.attached import Attachable, Attached
 from gpu_ops.engines.live.calls import changes, looks, reads
@@ -27,7 +27,7 @@ from gpu_ops.engines.live.following import follow, retrying
 from gpu_ops.engines.live.inputs import find, tables_in_turn
 from gpu_ops.engines.live.places import Following, IfOtherStore
 from gpu_ops.engines.live.query_state import QueryState
-from gpu_ops.engines.live.restoring import check_plan, check_rows, ours, restore_input, restore_node, split
+from gpu_ops.engines.live.restoring import check_plan, check_rows, ours, put_node_back, restore_input, split
 from gpu_ops.engines.live.saving import Saving
 from gpu_ops.engines.live.status import Status, shown_cti
 from gpu_ops.engines.local.engine import output_schema, to_table
@@ -443,6 +443,9 @@ class RunningQuery(QueryState, OtherNames):
         Raises:
             QueryFailedError: The query has failed.
         """
+        return whole(self._in_parts())
+
+    def _in_parts(self) -> dict[str, Sequence[StatePart]]:
         made = {
             f"{each.prefix}/{name}": table for each in self._inputs for name, table in each.ingress.tables().items()
         }
@@ -452,10 +455,13 @@ class RunningQuery(QueryState, OtherNames):
                     schema = output_schema(each.leaf(late=name == "late"))
                     tables = [to_table(events, schema, self._device) for events in pieces]
                     made[f"{each.prefix}/{name}"] = pa.concat_tables(tables)
+        parts: dict[str, Sequence[StatePart]] = {**in_parts(made)}
         for number, node in enumerate(self._running.walk()):
             if node.own is not None:
-                made |= {f"{number} {node.node.describe()}/{name}": table for name, table in node.own.tables().items()}
-        return made
+                parts |= {
+                    f"{number} {node.node.describe()}/{name}": each for name, each in node.own.state_parts().items()
+                }
+        return parts
 
     def plan_lines(self) -> list[str]:
         """The plan as checkpoints have it."""
@@ -541,7 +547,7 @@ class RunningQuery(QueryState, OtherNames):
                 "A query that is attached to this one has not taken in its last results.",
                 remedy="Mend what it refused them for, or close it.",
             )
-        tables = {f"state/{name}": table for name, table in self.state().items()}
+        tables = {}
         if self._ready:
             tables["results"] = pa.concat_tables(self._ready)
         if self._late_rows:
@@ -549,7 +555,7 @@ class RunningQuery(QueryState, OtherNames):
         for each in self._inputs:
             if each.counts.rejected:
                 tables[f"rejected/{each.prefix}"] = each.source.kept_aside(each.counts)
-        return in_parts(tables)
+        return {f"state/{name}": each for name, each in self._in_parts().items()} | in_parts(tables)
 
     def state_facts(self) -> dict[str, Any]:
         """The rest of its state, likewise."""
@@ -572,13 +578,14 @@ class RunningQuery(QueryState, OtherNames):
     def _restore(self, path: Path) -> None:
         with ours(path):
             # It wrote the file itself: damage is looked for, and what is sound is not doubted.
-            self.restore_from(path, *read_checkpoint(path, TRUSTLESS), "raise", trusted=True)
+            facts, tables = read_checkpoint(path, TRUSTLESS)
+            self.restore_from(path, facts, in_parts(tables), "raise", trusted=True)
 
     def restore_from(
         self,
         path: Path | str,
         facts: Any,
-        tables: Mapping[str, pa.Table],
+        parts: Parts,
         if_functions_changed: IfFunctionsChanged,
         *,
         trusted: bool,
@@ -590,7 +597,7 @@ class RunningQuery(QueryState, OtherNames):
         """
         self._check(path, facts, if_functions_changed)
         try:
-            self._remember(path, facts, tables, trusted=trusted)
+            self._remember(path, facts, parts, trusted=trusted)
         except BaseException as error:
             self._calls.fail(error)
             raise
@@ -601,21 +608,20 @@ class RunningQuery(QueryState, OtherNames):
         check_facts(path, facts, of_query(facts, len(self._inputs), len(self._running.walk())))
         check_functions(path, facts, self._functions, if_functions_changed)
 
-    def _remember(
-        self, path: Path | str, facts: Mapping[str, Any], tables: Mapping[str, pa.Table], *, trusted: bool
-    ) -> None:
+    def _remember(self, path: Path | str, facts: Mapping[str, Any], parts: Parts, *, trusted: bool) -> None:
         """Take over the state in a checkpoint."""
         self._begin()
-        state = {name.removeprefix("state/"): table for name, table in tables.items() if name.startswith("state/")}
+        state = {name.removeprefix("state/"): each for name, each in parts.items() if name.startswith("state/")}
+        tables = whole({name: each for name, each in parts.items() if not name.startswith("state/")})
         nodes = {f"{number} {each.node.describe()}/": each for number, each in enumerate(self._running.walk())}
-        parts = split(path, state, [*nodes, *(f"{each.prefix}/" for each in self._inputs)])
+        owned = split(path, state, [*nodes, *(f"{each.prefix}/" for each in self._inputs)])
         for number, (prefix, each) in enumerate(nodes.items()):
             each.cti, each.given = facts["ctis"][number], facts["given"][number]
-            restore_node(path, number, each, parts[prefix], trusted=trusted)
+            put_node_back(path, number, each, owned[prefix], trusted=trusted)
         # An older checkpoint counts rows alone.
         ingest = facts.get("ingest") or [Counts(rows, rows).facts() for rows in facts["rows_in"]]
         for known, counted, promised in zip(self._inputs, ingest, facts["promised"], strict=True):
-            restore_input(path, known, parts[f"{known.prefix}/"], self._device)
+            restore_input(path, known, whole(owned[f"{known.prefix}/"]), self._device)
             aside = f"rejected/{known.prefix}"
             check_rows(path, tables, aside, [known.source.kept_aside(Counts()).schema], "rows that are kept aside")
             known.counts = Counts.restore(counted, tables.get(aside))

@@ -12,13 +12,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-import pyarrow as pa
-
 from gpu_ops.checkpoints.cache import Cache
 from gpu_ops.checkpoints.manifests import Manifest, Manifests, check_keep, new_folder, prefix
 from gpu_ops.checkpoints.saved_states import SavedState, read_state, write_state
 from gpu_ops.core.bounds import TRUSTLESS, Bounds
-from gpu_ops.core.state_parts import Parts, whole
+from gpu_ops.core.state_parts import Parts
 from gpu_ops.engines.live.checkpoints import FORMAT, made_by
 from gpu_ops.errors import SourceError
 from gpu_ops.microbatches.folders import Folder, open_folder
@@ -55,8 +53,8 @@ def save_state(live: Saved, folder: Folder, names: str, before: SavedState | Non
 
 def load_state(
     folder: Folder, saved: SavedState, bounds: Bounds = TRUSTLESS, cache: Cache | None = None
-) -> tuple[Mapping[str, Any], dict[str, pa.Table]]:
-    """The facts and tables of a saved state, as `read_checkpoint` gives those of a file.
+) -> tuple[Mapping[str, Any], Parts]:
+    """The facts and the tables of a saved state, these in parts.
 
     Args:
         folder: The folder with its files.
@@ -67,7 +65,7 @@ def load_state(
     Raises:
         SourceError: A file is missing, damaged, too large, or cannot be read.
     """
-    return saved.facts, whole(read_state(folder, saved, bounds, None if cache is None else cache.of(folder)))
+    return saved.facts, read_state(folder, saved, bounds, None if cache is None else cache.of(folder))
 
 
 @dataclass

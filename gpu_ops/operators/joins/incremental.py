@@ -140,6 +140,8 @@ def _rows_declared(at: int, low: Field, high: Field, groups: int, frame: pa.Sche
 class _GivenUpTo(RowRuns):
     """Rows whose cursors change; the current cursors are beside the runs."""
 
+    _whole = True
+
     def _run(self, rows: AxisRows) -> Run[AxisRows]:
         run = super()._run(rows)
         if CURSOR in rows.columns:
@@ -164,7 +166,9 @@ class IncrementalJoin(IncrementalBinary, nodes=(Join,)):
     _node: Join
 
     def __init__(self, node: Join, device: Device) -> None:
-        super().__init__(node, device, {side: _GivenUpTo(("group", "high"), device) for side in _SIDES})
+        kinds = [_GivenUpTo if alone else RowRuns for alone in node.alone]
+        kept = {side: kind(("group", "high"), device) for side, kind in zip(_SIDES, kinds, strict=True)}
+        super().__init__(node, device, kept)
         self._sides = self._kept["left"], self._kept["right"]
         self._bare = replace(node, condition=None)
         self._oldest = Least(), Least()

@@ -266,9 +266,9 @@ class RowMatchesOperator(IncrementalOperator, nodes=(RowMatches,)):
     def _frame(self, name: str) -> pa.Schema:
         return self._read
 
-    def tables(self) -> dict[str, pa.Table]:
+    def _plain_tables(self) -> dict[str, pa.Table]:
         """Partitions, the rows of open matches, what waits, and how many matches there were."""
-        made = super().tables()
+        made = super()._plain_tables()
         for part in (self._coming, self._ticks, self._clocks):
             made |= part.tables()
         return made | {"matches": pa.table({"number": pa.array([self._number], pa.int64())})}

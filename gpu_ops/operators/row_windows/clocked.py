@@ -140,9 +140,9 @@ class IncrementalClockedWindow(IncrementalDataWindow, nodes=(ClockedWindow,)):
         """How many of them wait for a CTI past their places."""
         return super().waiting + len(self._ticks)
 
-    def tables(self) -> dict[str, pa.Table]:
+    def _plain_tables(self) -> dict[str, pa.Table]:
         """Those of a data window, and the ticks that wait."""
-        return super().tables() | self._ticks.tables()
+        return super()._plain_tables() | self._ticks.tables()
 
     def declared(self, tables: Tables) -> Iterator[StateTable]:
         """The tables that `tables` gives."""

@@ -52,9 +52,9 @@ class DataWindowState(IncrementalOperator, family=True):
         self._known = GroupStates.new(0, device)
         self._each_of = IncrementalEach.of(node, device)
 
-    def tables(self) -> dict[str, pa.Table]:
+    def _plain_tables(self) -> dict[str, pa.Table]:
         """The state: groups, rows that wait for a CTI past their start, and rows whose leave is not known yet."""
-        made = super().tables()
+        made = super()._plain_tables()
         return made | self._each_of.tables() if made and self._each_of is not None else made
 
     def _group_columns(self, count: int) -> dict[str, Any]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from gpu_ops.core.state_parts import Parts, in_parts, whole
 from gpu_ops.core.state_tables import Field, RowRule, StateTable, Tables
 from gpu_ops.core.time import MAX_TIME, MIN_TIME
 from gpu_ops.devices import Device
@@ -98,6 +100,21 @@ class IncrementalOperator(Operator, family=True):
 
     def tables(self) -> dict[str, pa.Table]:
         """The state: groups, the place up to which results are given, and rows; no table before the first row."""
+        return whole(self.state_parts())
+
+    def state_parts(self) -> Parts:
+        """The same, with rows in their runs."""
+        made = in_parts(self._plain_tables())
+        if self._groups.seen:
+            for name, runs in self._runs.items():
+                made[name] = runs.parts(partial(self._row_table, name))
+        return made
+
+    def _row_table(self, name: str, rows: AxisRows) -> pa.Table:
+        return rows.to_arrow(self._frame(name), self._device, self._shown)
+
+    def _plain_tables(self) -> dict[str, pa.Table]:
+        """The tables but those of rows."""
         if not self._groups.seen:
             return {}
         made, columns = dict[str, pa.Table](), self._group_columns(len(self._groups))
@@ -110,10 +127,6 @@ class IncrementalOperator(Operator, family=True):
             made[self._group_table] = pa.table(columns)
         if self._has_clock:
             made["clock"] = pa.table({"done": pa.array([self._done], pa.int64())})
-        for name, runs in self._runs.items():
-            rows = runs.rows()
-            if rows is not None:
-                made[name] = rows.to_arrow(self._frame(name), self._device, self._shown)
         return made
 
     def _groups_declared(self, columns: Mapping[str, Field], rules: tuple[RowRule, ...] = ()) -> Iterator[StateTable]:
@@ -143,6 +156,18 @@ class IncrementalOperator(Operator, family=True):
                 rows = self._completed(name, rows_from_arrow(tables[name], self._device))
                 runs.put_back(rows)
                 self._again(name, rows)
+
+    def put_back(self, parts: Parts) -> None:
+        """The state that `state_parts` gave."""
+        named = {name: parts[name] for name in self._runs if name in parts}
+        named = {name: each for name, each in named.items() if each and all(part.name for part in each)}
+        none = {name: each[0].rows().slice(0, 0) for name, each in named.items()}
+        self.restore(whole({name: each for name, each in parts.items() if name not in named}) | none)
+        groups = len(self._groups) + self._own_numbers
+        for name, each in named.items():
+            for part in each:
+                rows = self._completed(name, rows_from_arrow(part.rows(), self._device))
+                self._again(name, self._runs[name].put_run_back(part, rows, groups))
 
     def _forget(self) -> None:
         """Forget groups that have nothing left, once most groups have nothing left."""
@@ -190,7 +215,7 @@ class IncrementalOperator(Operator, family=True):
         """Restore what `_group_columns` gave."""
 
     def _again(self, name: str, rows: AxisRows) -> None:
-        """Restore what is derived from the rows of a table."""
+        """Restore what is derived from rows of a table, which come in one piece or in several."""
 
     def _note_used(self, used: Any) -> None:
         """Mark groups that are needed although they have no rows, in host bools."""

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import accumulate, pairwise
 from typing import Any, Literal
 
 import numpy as np
+import pyarrow as pa
 
 from gpu_ops.core.sorted_runs import Run, SortedRuns
+from gpu_ops.core.state_parts import Beyond, StatePart
 from gpu_ops.devices import Device
 from gpu_ops.operators.events import FEW, MANY, present
+from gpu_ops.operators.state.fields import BEFORE
 from gpu_ops.operators.state.rows import AxisRows, concat_rows
 
 Place = Literal["low", "high"]
@@ -26,6 +30,9 @@ class RowRuns(SortedRuns[AxisRows]):
             a row at its end.
         device: Where arrays live.
     """
+
+    _whole = False
+    """Whether more is known of rows than a run, which never changes, holds: then they are saved in one piece."""
 
     def __init__(self, key: Key, device: Device) -> None:
         super().__init__()
@@ -116,6 +123,57 @@ class RowRuns(SortedRuns[AxisRows]):
         """All wanted rows; None if there are none."""
         pieces = self.pieces()
         return concat_rows(pieces, self._device) if pieces else None
+
+    def parts(self, table: Callable[[AxisRows], pa.Table]) -> list[StatePart]:
+        """The wanted rows: run by run, each under the name of its run, or in one piece.
+
+        Args:
+            table: Makes a table of rows, in which ``high`` is a column.
+        """
+        if self._whole:
+            rows = self.rows()
+            return [] if rows is None else [StatePart.of(table(rows))]
+        return [self._part(run, table) for run in self.runs if run.left]
+
+    def _part(self, run: Run[AxisRows], table: Callable[[AxisRows], pa.Table]) -> StatePart:
+        rows = partial(table, run.rows)
+        if not self._by_group:
+            return StatePart(rows, run.name, passed=run.passed)
+        if run.left == len(run.rows):
+            return StatePart(rows, run.name)
+        beyond = None if self._done is None else Beyond("high", self._done)
+        gone = None if run.gone is None else self._device.columns.host(run.gone)
+        return StatePart(rows, run.name, beyond=beyond, gone=gone)
+
+    def put_run_back(self, part: StatePart, rows: AxisRows, groups: int) -> AxisRows:
+        """Restore a run that `parts` gave; one that is not in order, or of other groups, is made anew.
+
+        Args:
+            part: What is known of it.
+            rows: All its rows.
+            groups: How many groups there are.
+
+        Returns:
+            The rows that are wanted.
+        """
+        array = self._device.columns.array
+        run = Run(str(part.name), rows, len(rows), gone=None if part.gone is None else array(part.gone))
+        if not self._by_group:
+            run.passed, run.left = part.passed, len(rows) - part.passed
+            in_order = self._device.kernels.ascends(getattr(rows, self._place))
+        else:
+            if part.beyond is not None:
+                self._done = part.beyond.limit if self._done is None else max(self._done, part.beyond.limit)
+                run.passed = int((rows.high <= part.beyond.limit).sum())
+            lasting = rows.high > (BEFORE if part.beyond is None else part.beyond.limit)
+            run.left = int((lasting if run.gone is None else lasting & ~run.gone).sum())
+            in_order = self._device.kernels.is_ordered(rows.code, getattr(rows, self._place))
+        rest = self._rest(run)
+        if in_order and bool((rows.code >= 0).all()) and bool((rows.code < groups).all()):
+            self.runs.append(run)
+        else:
+            self.put_back(rest)
+        return rest
 
     def put_back(self, rows: AxisRows) -> None:
         """Restore what `rows` gave, in any order."""

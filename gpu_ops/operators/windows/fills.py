@@ -208,9 +208,9 @@ class IncrementalFill(IncrementalOperator, nodes=(Fill,)):
         """How many groups it remembers."""
         return min(len(self._groups), len(self._number))
 
-    def tables(self) -> dict[str, pa.Table]:
+    def _plain_tables(self) -> dict[str, pa.Table]:
         """The state: of each group its key, the number of the last window that has a row, and its last result."""
-        made = super().tables() if len(self._number) else {}
+        made = super()._plain_tables() if len(self._number) else {}
         if made and self._store:
             whole, row = self._whole(), self._device.columns.host(self._row[: self.alive])
             schema = pa.schema([self._schema.field(name) for name in whole.columns])

@@ -38,6 +38,8 @@ class ParetoRuns(RowRuns):
         device: Where arrays live.
     """
 
+    _whole = True
+
     def __init__(self, extreme: Extremum, device: Device) -> None:
         super().__init__(("group", "high"), device)
         self.extreme = extreme

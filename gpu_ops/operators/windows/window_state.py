@@ -105,9 +105,9 @@ class WindowState(WindowOperator, family=True):
 
     # The tables
 
-    def tables(self) -> dict[str, pa.Table]:
+    def _plain_tables(self) -> dict[str, pa.Table]:
         """The state: groups with their totals, events that wait for their start, events by their end, extremes."""
-        made = super().tables()
+        made = super()._plain_tables()
         if not made:
             return {}
         remembered = {name: each.table() for name, each in self._remembered().items()}
