@@ -258,6 +258,7 @@ def test_doubles_are_compared_as_in_java() -> None:
     pairs = [pair for other in others for pair in ((d, other), (other, d))]
     nodes: list[e.Expression] = [e.Operation(sign, one, other) for sign in signs for one, other in pairs]
     nodes += [e.FunctionCall(name, (d, v)) for name in ("min", "max")]
+    nodes += [e.FunctionCall(name, (d,), e.Name("Math")) for name in ("abs", "floor", "ceil", "sqrt", "signum")]
     table = _answers(nodes, given_rows)
     for at, node in enumerate(nodes):
         expected = [_expected(node, row) for row in given_rows]

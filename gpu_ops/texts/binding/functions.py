@@ -115,7 +115,8 @@ def _power(node: FunctionCall, given: Sequence[Bound]) -> Bound:
 
 
 def _sign(value: nw.Expr) -> nw.Expr:
-    return nw.when(value > 0).then(1.0).otherwise(nw.when(value < 0).then(-1.0).otherwise(value))
+    above = (value > 0) & ~value.is_nan()  # where NaN is the greatest value, it is above zero
+    return nw.when(above).then(1.0).otherwise(nw.when(value < 0).then(-1.0).otherwise(value))
 
 
 def _math(node: FunctionCall, given: Sequence[Bound]) -> Bound:
