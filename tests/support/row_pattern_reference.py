@@ -17,6 +17,9 @@ from gpu_ops.plan.row_patterns import (
     Skip,
 )
 
+MOST_WORDS = 5_000
+"""More words of a pattern are not written out: their number grows with the power of their length."""
+
 Path = tuple[int, ...]
 """The places of a match's rows, by their numbers in the pattern as it is written out."""
 
@@ -44,8 +47,14 @@ Holds = Callable[[str, PlacedRow, Sequence[PlacedRow], Sequence[tuple[str, Place
 """Whether a row may be a variable: the variable, the row, the partition's rows before it, and the match so far."""
 
 
+class TooManyWordsError(Exception):
+    """A pattern has more than `MOST_WORDS` words of a length: the reference knows fewer rows."""
+
+
 class Words:
     """The words of a pattern: sequences of places, none longer than a number of rows.
+
+    Raises `TooManyWordsError`.
 
     Attributes:
         variables: The variable of each place.
@@ -90,7 +99,13 @@ class Words:
     def _after(self, parts: Any) -> set[Path]:
         whole: set[Path] = {()}
         for part in parts:
-            whole = {one + other for one, other in product(whole, part) if len(one) + len(other) <= self._longest}
+            made = set[Path]()
+            for one, other in product(whole, part):
+                if len(one) + len(other) <= self._longest:
+                    made.add(one + other)
+                if len(made) > MOST_WORDS:
+                    raise TooManyWordsError
+            whole = made
         return whole
 
     def rank(self, path: Path) -> tuple[int, ...]:
