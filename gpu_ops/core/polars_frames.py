@@ -13,7 +13,7 @@ from gpu_ops.core.time import TIME_TYPE
 from gpu_ops.core.types import lower, restore
 from gpu_ops.errors import SourceError
 
-FEW = 1 << 12
+FEW = 1 << 14
 """Rows up to which one core is quicker than to hand them to the threads of Polars, or to have it plan a query."""
 
 

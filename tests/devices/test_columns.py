@@ -9,12 +9,14 @@ from typing import Any
 
 import narwhals as nw
 import numpy as np
+import polars as pl
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gpu_ops.devices import Device, choose
+from gpu_ops.devices.cpu import columns as cpu_columns
 from tests.support.devices import HERE
 
 TABLE = pa.table(
@@ -211,6 +213,34 @@ def test_expressions_see_the_lifetime_and_a_duration_stays_one(columns: Any) -> 
     assert table["lasts"].cast(pa.int64()).to_pylist() == [5, 5]
     after, end, made = columns.evaluate(start, start + 7, frame, [late])
     assert columns.host(end).tolist() == [17, 27]
+
+
+STEPS: dict[str, Any] = {
+    "a filter": [lambda f: f.filter(nw.col("v") > 2, nw.col("v") < 9)],
+    "a filter of null": [lambda f: f.filter(nw.col("n") > 2)],
+    "nothing is left": [lambda f: f.filter(nw.col("v") > 99), lambda f: f.with_columns(w=nw.col("v") + 1)],
+    "all are left": [lambda f: f.filter(nw.col("v") >= 0), lambda f: f.select("start", "end", nw.col("n"))],
+    "constants": [lambda f: f.select("start", "end", nw.lit(1).alias("one")), lambda f: f.with_columns(two=nw.lit(2))],
+    "ends behind a filter": [
+        lambda f: f.filter(nw.col("end") > nw.col("start") + nw.lit(4).cast(nw.Duration("us"))),
+        lambda f: f.filter(nw.col("v") % 2 == 1),
+        lambda f: f.with_columns(ended=nw.col("end"), began=nw.col("start")),
+        lambda f: f.filter(nw.col("v") != 5),
+    ],
+}
+
+
+@pytest.mark.parametrize("steps", STEPS)
+@pytest.mark.parametrize("lasts", [5, None])
+def test_few_rows_are_evaluated_as_many_are(monkeypatch: pytest.MonkeyPatch, steps: str, lasts: int | None) -> None:
+    start = np.arange(10)
+    end, frame = start + start % 7 + 1 if lasts is None else lasts, pl.DataFrame({"v": start, "n": [None, 3] * 5})
+    few = cpu_columns.evaluate(start, end, frame, STEPS[steps])
+    monkeypatch.setattr(cpu_columns, "FEW", 0)
+    many = cpu_columns.evaluate(start, end, frame, STEPS[steps])
+    assert np.array_equal(few[0], many[0])
+    assert np.array_equal(few[1], many[1])
+    assert few[2].equals(many[2])
 
 
 @pytest.mark.parametrize("lasts", [5, None])

@@ -15,21 +15,30 @@ import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
-from gpu_ops.core.arrow_buffers import booleans, decimal_words, integers, later, room
+from gpu_ops.core.arrow_buffers import decimal_words, integers, later, room
 from gpu_ops.core.arrow_buffers import to_arrow as to_arrow_array
 from gpu_ops.core.nested_keys import hashable, nested_codes
 from gpu_ops.core.polars_frames import FEW, from_frame, to_frame, together
 from gpu_ops.core.threads import in_parallel, parts
 from gpu_ops.core.time import LIFETIME, TIME_TYPE
 from gpu_ops.devices.columns import Step
-from gpu_ops.devices.cpu.lazy_steps import LazySteps
+from gpu_ops.devices.cpu.frame_steps import LazySteps, RowSteps
 from gpu_ops.devices.cpu.order import extent as extent_of
 from gpu_ops.devices.cpu.order import take as gather
+from gpu_ops.devices.cpu.series import (
+    TIME,
+    Array,
+    filled,
+    in_arrow,
+    in_numpy,
+    physical,
+    rows_at,
+    series_of,
+    stored_in,
+    valid_in,
+)
 
-Array = npt.NDArray[Any]
 Frame = pl.DataFrame
-
-_TIME = pl.Datetime("us", "UTC")
 
 
 def array(values: npt.NDArray[Any]) -> Array:
@@ -59,44 +68,12 @@ def rows(frame: Frame) -> int:
 
 def take(frame: Frame, indices: Array) -> Frame:
     """The rows at these indices, in their order."""
-    columns = frame.get_columns()
-    if not columns:
-        return frame
-    if len(indices) < FEW:
-        # Steps of few rows often take all of them: Polars would hand that to its threads.
-        if len(indices) == frame.height and bool((indices == np.arange(frame.height)).all()):
-            return frame
-        return frame[_index(indices)]
-    plain = [column for column in columns if _is_plain(column)]
-    places = indices.astype(np.int64, copy=False)
-    taken = {column.name: _taken(column, places) for column in plain}
-    if len(plain) < len(columns):
-        others = together([column for column in columns if column.name not in taken])
-        taken |= {column.name: column for column in others[_index(indices)].get_columns()}
-    return together([taken[name] for name in frame.columns])
-
-
-def _index(indices: Array) -> pl.Series:
-    """Polars' own type of index; positions are below 2**32."""
-    return pl.Series(indices.astype(np.uint32))
+    return rows_at(frame, indices)
 
 
 def cut(frame: Frame, low: int, high: int) -> Frame:
     """The rows from ``low`` to ``high``, in the same memory."""
     return frame.slice(low, high - low)
-
-
-def _is_plain(series: pl.Series) -> bool:
-    numbers = series.dtype == _TIME or (series.dtype.is_numeric() and not series.dtype.is_decimal())
-    return numbers and not series.null_count()
-
-
-def _taken(series: pl.Series, indices: Array) -> pl.Series:
-    """Gather many numbers here: Polars takes longer."""
-    is_time = series.dtype == _TIME
-    taken = gather(_physical(series) if is_time else _numpy(series), indices)
-    dtype = TIME_TYPE if is_time else pa.from_numpy_dtype(taken.dtype)
-    return pl.Series(series.name, to_arrow_array(taken, dtype))
 
 
 def select(frame: Frame, names: Sequence[str]) -> Frame:
@@ -122,54 +99,57 @@ def beside(*frames: Frame) -> Frame:
 
 
 def evaluate(start: Array, end: Array | int, frame: Frame, steps: Sequence[Step]) -> tuple[Array, Array | int, Frame]:
-    """Run Narwhals steps over events, by one lazy query."""
-    lazy = _stepped(start, end, frame, steps)
-    # To optimize a plan takes as long as to run it over a few rows.
-    how = pl.QueryOptFlags.none() if len(start) < FEW else pl.QueryOptFlags()
-    done = lazy.collect(optimizations=how)
-    after = end if isinstance(end, int) else _physical(done["end"])
-    return _physical(done["start"]), after, select(done, [name for name in done.columns if name not in LIFETIME])
+    """Run Narwhals steps over events: over many by one lazy query, over few step by step."""
+    if len(start) < FEW and frame.width:
+        # Polars hands a lazy query to its threads, and plans it: that takes longer than to run it over these rows.
+        at_once: RowSteps = _stepped(RowSteps(start, end, frame), steps)
+        return at_once.done()
+    done = _stepped(_lazily(start, end, frame), steps).frame.collect()
+    after = end if isinstance(end, int) else physical(done["end"])
+    return physical(done["start"]), after, select(done, [name for name in done.columns if name not in LIFETIME])
 
 
 def answer(start: Array, end: Array | int, frame: Frame, steps: Sequence[Step], schema: pa.Schema) -> pa.Table:
     """The events of `evaluate` as a table."""
-    lazy = _stepped(start, end, frame, steps)
+    done = _stepped(_lazily(start, end, frame), steps).frame.collect()
     if not isinstance(end, int):
-        return from_frame(lazy.collect(), schema)
-    table = from_frame(lazy.collect(), schema.remove(1))
+        return from_frame(done, schema)
+    table = from_frame(done, schema.remove(1))
     ends = later([integers(chunk) for chunk in table["start"].chunks], end)
     return table.add_column(1, schema.field(1), to_arrow_array(ends, schema.field(1).type))
 
 
-def _stepped(start: Array, end: Array | int, frame: Frame, steps: Sequence[Step]) -> pl.LazyFrame:
-    lifetime = [_series("start", start, None, TIME_TYPE)]
-    if not isinstance(end, int):
-        lifetime.append(_series("end", end, None, TIME_TYPE))
-    lazy = frame.hstack(lifetime).lazy()
-    # A lazy column: it is there only if a step reads it, and behind the filters before that step.
-    work = LazySteps(lazy, functools.partial(_later, end) if isinstance(end, int) else None)
+def _stepped(work: Any, steps: Sequence[Step]) -> Any:
     for step in steps:
         work = step(work)
-    return work.to_native(ends=not isinstance(end, int))
+    return work
+
+
+def _lazily(start: Array, end: Array | int, frame: Frame) -> LazySteps:
+    lifetime = [series_of("start", start, None, TIME_TYPE)]
+    if not isinstance(end, int):
+        lifetime.append(series_of("end", end, None, TIME_TYPE))
+    # A lazy column: it is there only if a step reads it, and behind the filters before that step.
+    return LazySteps(frame.hstack(lifetime).lazy(), functools.partial(_later, end) if isinstance(end, int) else None)
 
 
 def _later(duration: int) -> pl.Expr:
     """The column ``end`` of lifetimes of one length."""
-    return (pl.col("start").to_physical() + duration).cast(_TIME)
+    return (pl.col("start").to_physical() + duration).cast(TIME)
 
 
 def values(frame: Frame, name: str) -> tuple[Array, Array | None]:
     """A column's stored values, and which of them are not null."""
-    series = _stored(frame.get_column(name))
-    valid = _valid(series)
-    return _filled(series, valid), valid
+    series = stored_in(frame.get_column(name))
+    valid = valid_in(series)
+    return filled(series, valid), valid
 
 
 def extent(frame: Frame, name: str) -> tuple[int, int]:
     """The least and the greatest stored value of a column."""
-    series = _stored(frame.get_column(name))
+    series = stored_in(frame.get_column(name))
     if not series.null_count() and series.dtype.is_integer() and series.dtype not in {pl.Int128, pl.UInt128}:
-        found = [extent_of(_numpy(chunk)) for chunk in series.get_chunks() if len(chunk)]
+        found = [extent_of(in_numpy(chunk)) for chunk in series.get_chunks() if len(chunk)]
         return min((least for least, _ in found), default=0), max((most for _, most in found), default=0)
     least: Any
     most: Any
@@ -179,7 +159,7 @@ def extent(frame: Frame, name: str) -> tuple[int, int]:
 
 def validity(frame: Frame, name: str) -> Array | None:
     """Which values of a column are not null; None if all are."""
-    return _valid(frame.get_column(name))
+    return valid_in(frame.get_column(name))
 
 
 def rename(frame: Frame, before: str, after: str) -> Frame:
@@ -195,7 +175,7 @@ def nulls(frame: Frame, count: int) -> Frame:
 
 def words(frame: Frame, name: str) -> tuple[Array, Array, Array | None]:
     """A decimal column's unscaled 128-bit values."""
-    return decimal_words(_arrow(frame.get_column(name)))
+    return decimal_words(in_arrow(frame.get_column(name)))
 
 
 def ranks(frame: Frame, name: str) -> tuple[Array, Array | None, Frame]:
@@ -203,7 +183,7 @@ def ranks(frame: Frame, name: str) -> tuple[Array, Array | None, Frame]:
     series = frame.get_column(name)
     if series.dtype == pl.Categorical or isinstance(series.dtype, pl.Enum):
         series = series.cast(pl.String)
-    valid = _valid(series)
+    valid = valid_in(series)
     codes, values_of = _column_codes(series if valid is None else series.filter(pl.Series(valid)))
     distinct = values_of.sort()
     # To sort values takes an eighth of the time that Polars needs for their order.
@@ -220,7 +200,7 @@ def ranks(frame: Frame, name: str) -> tuple[Array, Array | None, Frame]:
 
 def build(columns: dict[str, tuple[Array, Array | None, pa.DataType]]) -> Frame:
     """A frame from arrays, over their memory if possible."""
-    return together([_series(name, *column) for name, column in columns.items()])
+    return together([series_of(name, *column) for name, column in columns.items()])
 
 
 def build_decimal(name: str, low: Array, high: Array, valid: Array | None, dtype: pa.DataType) -> Frame:
@@ -283,23 +263,23 @@ def _column_codes(series: pl.Series) -> tuple[Array, pl.Series]:
     dtype = series.dtype
     if dtype.is_nested():
         return nested_codes(series)
-    valid = _valid(series)
+    valid = valid_in(series)
     if dtype.is_float():
         # Adding zero makes -0.0 into 0.0; one NaN stands for all.
-        floats = _filled(series, valid) + 0
+        floats = filled(series, valid) + 0
         floats[np.isnan(floats)] = np.nan
         codes, distinct = _integer_codes(floats.view(f"i{floats.itemsize}"))
         values_of = pl.Series(series.name, distinct.view(floats.dtype))
     elif dtype == pl.Boolean or dtype.is_integer() or dtype.is_temporal():
-        numbers = _stored(series)
-        codes, distinct = _integer_codes(_filled(numbers, valid))
-        values_of = _series(series.name, distinct, None, pa.from_numpy_dtype(distinct.dtype))
+        numbers = stored_in(series)
+        codes, distinct = _integer_codes(filled(numbers, valid))
+        values_of = series_of(series.name, distinct, None, pa.from_numpy_dtype(distinct.dtype))
         if values_of.dtype != dtype:
             values_of = values_of.cast(dtype)
     elif len(series) >= FEW and dtype in {pl.String, pl.Binary} and (found := _hashed_codes(series)) is not None:
         codes, values_of = found
     else:
-        stored = _arrow(series)
+        stored = in_arrow(series)
         if not pa.types.is_dictionary(stored.type):
             stored = stored.dictionary_encode()
         codes = integers(stored.indices if valid is None else stored.indices.fill_null(0))
@@ -315,7 +295,7 @@ def _hashed_codes(texts: pl.Series) -> tuple[Array, pl.Series] | None:
     if texts.null_count():
         texts = texts.fill_null("")
     cut = parts(len(texts))
-    hashes = in_parallel(lambda part: _numpy(texts[slice(*part)].hash()).view(np.int64), cut)
+    hashes = in_parallel(lambda part: in_numpy(texts[slice(*part)].hash()).view(np.int64), cut)
     codes, _ = _dense(hashes[0] if len(hashes) == 1 else np.concatenate(hashes))
     at = np.empty(int(codes.max(initial=-1)) + 1, np.uint32)
     at[codes] = np.arange(len(codes), dtype=np.uint32)
@@ -359,11 +339,6 @@ def _dense(whole: Array) -> tuple[Array, Array]:
     return codes, distinct
 
 
-_AS_IT_IS = pl.CompatLevel.newest()
-
-_WITHOUT_ARROW = {pl.Int128, pl.UInt128}
-"""Types that Arrow has not."""
-
 _MANY = 1 << 22
 """Rows from which on columns stay in the pieces that they come in, so that memory does not hold them twice."""
 
@@ -374,67 +349,3 @@ _SAMPLE = 1 << 14
 def _encoded(whole: Array) -> tuple[Array, Array]:
     encoded = to_arrow_array(whole, pa.from_numpy_dtype(whole.dtype)).dictionary_encode()
     return integers(encoded.indices), integers(encoded.dictionary).view(whole.dtype)
-
-
-def _numpy(series: pl.Series) -> Array:
-    return series.rechunk().to_numpy()
-
-
-def _physical(series: pl.Series) -> Array:
-    return _numpy(_stored(series))
-
-
-def _stored(series: pl.Series) -> pl.Series:
-    """The numbers that a series is stored as. Polars' own `to_physical` plans a query: thirty times as long."""
-    if series.dtype.is_numeric():
-        return series
-    if series.dtype == pl.Boolean:
-        return series.cast(pl.Int8)
-    if series.dtype.is_temporal():
-        return series.cast(pl.Int32 if series.dtype == pl.Date else pl.Int64)
-    return series.to_physical()
-
-
-def _valid(series: pl.Series) -> Array | None:
-    """Which values are not null; None if all are."""
-    if not series.null_count():
-        return None
-    if series.dtype in _WITHOUT_ARROW:
-        return _numpy(series.is_not_null())
-    # Polars' own `is_not_null` plans a query.
-    found = [booleans(chunk.to_arrow(compat_level=_AS_IT_IS).is_valid()) for chunk in series.get_chunks()]
-    return found[0] if len(found) == 1 else np.concatenate(found)
-
-
-def _filled(series: pl.Series, valid: Array | None) -> Array:
-    """Numbers, with 0 for those that are not valid."""
-    if valid is None:
-        return _numpy(series)
-    if series.dtype in _WITHOUT_ARROW:
-        return _numpy(series.fill_null(0))
-    stored = _arrow(series)
-    numbers = integers(stored).view(stored.type.to_pandas_dtype())
-    filled: Array = np.where(valid, numbers, numbers.dtype.type(0))
-    return filled
-
-
-def _arrow(series: pl.Series) -> pa.Array:
-    stored = series.to_arrow()
-    return stored.combine_chunks() if isinstance(stored, pa.ChunkedArray) else stored
-
-
-def _series(name: str, numbers: Array, valid: Array | None, dtype: pa.DataType) -> pl.Series:
-    """A series over an array's memory."""
-    if pa.types.is_boolean(dtype):
-        stored = numbers != 0
-    else:
-        stored = numbers.astype(dtype.to_pandas_dtype() if _is_number(dtype) else _width(dtype), copy=False)
-    return pl.Series(name, to_arrow_array(stored, dtype, valid))
-
-
-def _is_number(dtype: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(dtype) or pa.types.is_floating(dtype))
-
-
-def _width(dtype: pa.DataType) -> type:
-    return np.int32 if dtype.bit_width == 32 else np.int64
