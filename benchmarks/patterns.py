@@ -247,9 +247,9 @@ def live_by_verbs(question: Question, streams: Streams, batch: int, device: str)
         begun = time.process_time()
         for name, each in some.items():
             live.push(each, input=name)
-            if number < len(given):
-                live.advance(np.datetime64(high, "us"), input=name)
-        if number == len(given):
+        if number < len(given):
+            live.advance(np.datetime64(high, "us"))
+        else:
             live.close()
         rows = live.results()
         cpu += time.process_time() - begun

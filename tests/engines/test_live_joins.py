@@ -65,8 +65,12 @@ class Feeder:
             self.live.push(self.left[name].slice(0, size), input=name)
             self.left[name] = rest = self.left[name].slice(size)
             if self.chance.random() < 0.7:
-                least = min(rest["start"].cast(pa.int64()).to_pylist(), default=100)
-                self.live.advance(at_us(self.chance.randrange(-5, 1 + least)), input=name)
+                # A CTI of this input, or of all at once.
+                of_all = self.chance.random() < 0.3
+                coming = [*self.left.values()] if of_all else [rest]
+                starts = [start for each in coming for start in each["start"].cast(pa.int64()).to_pylist()]
+                least = min(starts, default=100)
+                self.live.advance(at_us(self.chance.randrange(-5, 1 + least)), input=None if of_all else name)
             found.append(self.live.results())
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 
@@ -110,9 +110,23 @@ class QueryState:
         )
 
     def _ingest(
-        self, into: Input, admitting: Callable[[], Admitted], counted: Counts | None = None, *, close: bool = False
+        self,
+        into: Input,
+        admitting: Callable[[], Admitted],
+        counted: Counts | None = None,
+        *,
+        besides: Sequence[tuple[Input, Callable[[], Admitted]]] = (),
+        close: bool = False,
     ) -> None:
-        """Admit something to an input, then take a step if one is due. An error after admission fails the query."""
+        """Admit something to an input, then take a step if one is due. An error after admission fails the query.
+
+        Args:
+            into: The input.
+            admitting: What its ingress does.
+            counted: The counts of the rows.
+            besides: Likewise of further inputs: all share a step.
+            close: Whether the input of the query ends.
+        """
         ready, late_rows, late = len(self._ready), len(self._late_rows), self._late
         try:
             try:
@@ -122,14 +136,15 @@ class QueryState:
                 # An ingress that refuses its input has not changed.
                 self._calls.touches = False
                 raise
+            take = self._admit if close else self._route
+            take(into, admitted)
+            for other, others in besides:
+                take(other, others())
             if close:
-                self._admit(into, admitted)
-                for each in self._own[1:]:
-                    self._admit(each, each.ingress.close())
                 self._step()
                 self._closed = True
             else:
-                self._route(into, admitted)
+                self._step_if_due()
             if counted is not None:
                 into.counts.add(counted)
             self._calls.changes += 1
@@ -148,7 +163,6 @@ class QueryState:
             if other.follows is into:
                 for cti in admitted.ctis.tolist():
                     self._route(other, other.ingress.advance(cti))
-        self._step_if_due()
 
     def _admit(self, into: Input, admitted: Admitted) -> None:
         if admitted.counts:

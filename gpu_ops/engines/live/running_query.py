@@ -6,6 +6,7 @@ import threading
 from collections import Counter
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -147,16 +148,17 @@ class RunningQuery(QueryState, OtherNames):
         Args:
             cti: An aware datetime, an ISO 8601 text with a zone, a ``numpy.datetime64`` (UTC), or ``"infinity"``. The
                 unit of the source's own times does not matter here. A time at or before the last CTI is ignored.
-            input: As in `push`.
+            input: As in `push`. Without it, a query with several inputs takes the promise for all of them, in one step.
 
         Raises:
             PlanError: As `push`.
             QueryFailedError: As `push`.
         """
         self._begin_call()
-        into = find(self._inputs, input)
+        every = [find(self._inputs, input)] if input is not None or len(self._own) == 1 else self._inputs
         time = instant(cti, name="cti")
-        self._ingest(into, lambda: into.ingress.advance(time))
+        into, *others = [(each, partial(each.ingress.advance, time)) for each in every]
+        self._ingest(*into, besides=others)
         self._offer()
 
     @changes
@@ -172,7 +174,8 @@ class RunningQuery(QueryState, OtherNames):
         if again_offered:
             return
         self._check_open()
-        self._ingest(self._own[0], self._own[0].ingress.close, close=True)
+        into, *others = [(each, each.ingress.close) for each in self._own]
+        self._ingest(*into, besides=others, close=True)
         self._offer()
 
     # Queries behind this one
