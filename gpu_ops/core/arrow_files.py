@@ -13,6 +13,10 @@ from gpu_ops.core.bounds import Bounds, Meter
 from gpu_ops.core.soundness import legible, sound
 from gpu_ops.errors import SourceError
 
+MUCH = 1 << 20
+"""Bytes from which on the buffers of a file are packed and unpacked by Arrow's threads: to wake them for less takes
+longer, and where all cores are busy a hundred times as long."""
+
 
 def read_schema(source: pa.NativeFile) -> pa.Schema:
     """The columns of a file or stream, with all metadata.
@@ -47,7 +51,7 @@ def read_batches(
     """
     # Arrow takes none for all.
     wanted = sorted({schema.names.index(name) for name in columns}) or list(range(len(schema)))
-    options = pa.ipc.IpcReadOptions(included_fields=wanted)
+    options = pa.ipc.IpcReadOptions(included_fields=wanted, use_threads=source.size() >= MUCH)
     with _open(source, options) as reader:
         fields = pa.schema([schema.field(number) for number in wanted])
         if not reader.schema.remove_metadata().equals(fields.remove_metadata()):

@@ -132,7 +132,7 @@ def stage(
     if lost is not None:
         said["lost"] = lost
     whole = one_dictionary(table).replace_schema_metadata({METADATA: json.dumps(said).encode()})
-    options = pa.ipc.IpcWriteOptions(compression=compression)
+    options = pa.ipc.IpcWriteOptions(compression=compression, use_threads=table.nbytes >= arrow_files.MUCH)
     name = f"{within}/{temporary()}" if within else temporary()
     try:
         with writing(folder), folder.create(name) as file:
