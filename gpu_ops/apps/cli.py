@@ -170,7 +170,8 @@ def run(
     ] = None,
     late: Annotated[Path | None, typer.Option(help="With --follow: write late rows to this store.")] = None,
     checkpoint: Annotated[
-        Path | None, typer.Option(help="With --follow: save the state to this file, and resume from it, exactly once.")
+        Path | None,
+        typer.Option(help="With --follow: save to this file or folder, and resume from it, exactly once."),
     ] = None,
     every: Annotated[
         str | None,
@@ -269,6 +270,7 @@ def _follow(
     from gpu_ops.api.stream import Stream
     from gpu_ops.apps.queries import parse_inputs
     from gpu_ops.engines.live.running_query import RunningQuery
+    from gpu_ops.engines.live.saving import is_kept
     from gpu_ops.microbatches.stores import store
 
     ((name, path),) = parse_inputs([followed]).items()
@@ -276,7 +278,7 @@ def _follow(
     answer = answers({name: source})
     if not isinstance(answer, Stream):
         raise PlanError("A live query returns one stream.", remedy="Write a query file for each answer.")
-    if care.checkpoint is not None and care.checkpoint.exists():
+    if care.checkpoint is not None and is_kept(care.checkpoint):
         changed: IfFunctionsChanged = "accept" if care.accept_changes else "raise"
         live = restore(care.checkpoint, answer, device=device, if_functions_changed=changed)
     else:
@@ -357,7 +359,8 @@ def epl(
         ),
     ] = None,
     checkpoint: Annotated[
-        Path | None, typer.Option(help="With --follow: save the state to this file, and resume from it, exactly once.")
+        Path | None,
+        typer.Option(help="With --follow: save to this file or folder, and resume from it, exactly once."),
     ] = None,
     timeout: Annotated[
         str | None, typer.Option(help="With --follow: stop after this time without a new batch (10s).")

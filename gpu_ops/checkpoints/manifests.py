@@ -215,7 +215,7 @@ class Manifests:
             "restore its newest checkpoint, and go on from there.",
         )
 
-    def clean(self, keep: int) -> None:
+    def clean(self, keep: int, instead_of: int | None = None) -> None:
         """Remove all checkpoints but the newest ones, and the files that none of those needs.
 
         Files of checkpoints after the newest one stay: someone may be writing them. Files that nobody here has made
@@ -223,6 +223,7 @@ class Manifests:
 
         Args:
             keep: How many checkpoints stay.
+            instead_of: A checkpoint that goes in any case: the newest stands for it.
 
         Raises:
             PlanError: That is less than 1.
@@ -232,8 +233,9 @@ class Manifests:
         with reading(self.folder):
             names = self.folder.names()
         numbers = _numbers(names)
-        needed = {file.name for number in numbers[-keep:] for file in self._read(number).files}
-        old = [manifest_name(number) for number in numbers[:-keep]]
+        kept = [number for number in numbers if number != instead_of][-keep:]
+        needed = {file.name for number in kept for file in self._read(number).files}
+        old = [manifest_name(number) for number in numbers if number not in kept]
         unneeded = [name for name in sorted(names - needed) if _age(name) <= max(numbers, default=0)]
         with suppress(OSError):
             # First what names the files: a checkpoint is whole as long as it can be seen.

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import threading
 import zlib
+from contextlib import suppress
 from pathlib import Path
 
 import fsspec  # type: ignore[import-untyped]
@@ -48,6 +50,30 @@ def test_of_two_writers_one_makes_a_checkpoint(tmp_path: Path, url: str, monkeyp
             other.commit(Manifest(1, FOLDER, []))
     one.commit(Manifest(2, FOLDER, []))
     assert other.numbers() == [1, 2]
+    if url:
+        fsspec.filesystem("memory").rm(url, recursive=True)
+
+
+@pytest.mark.parametrize("url", ["memory://a race", ""])
+def test_of_many_writers_at_once_one_makes_each_checkpoint(tmp_path: Path, url: str) -> None:
+    folder = open_folder(url or tmp_path, None)
+    folder.make()
+    start, won = threading.Barrier(4), dict[int, list[int]]()
+
+    def write(writer: int) -> None:
+        for number in range(1, 9):
+            start.wait()
+            with suppress(TakenError):
+                Manifests(folder).commit(Manifest(number, FOLDER, [], {"by": writer}))
+                won.setdefault(number, []).append(writer)
+
+    threads = [threading.Thread(target=write, args=(writer,)) for writer in range(4)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert {number: len(writers) for number, writers in won.items()} == dict.fromkeys(range(1, 9), 1)
+    assert all(Manifests(folder).read(number).content == {"by": writers[0]} for number, writers in won.items())
     if url:
         fsspec.filesystem("memory").rm(url, recursive=True)
 

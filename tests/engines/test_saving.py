@@ -165,6 +165,32 @@ def test_a_checkpoint_that_was_made_although_an_error_came_is_ones_own(
     assert live.save(tmp_path) == 3
 
 
+@pytest.mark.parametrize("keep", [1, 3])
+def test_a_follower_keeps_its_checkpoints_in_a_folder(tmp_path: Path, keep: int) -> None:
+    """One that is restarted again and again pushes no older checkpoint out."""
+    source, folder = g.store(tmp_path / "source"), tmp_path / "saves"
+    for number in range(6):
+        at = number * 60_000_000
+        source.append(pa.table({"start": _times(at), "end": _times(at + 1), "n": [number]}), cti=at_us(at))
+    folder.mkdir()
+    counts = g.events(source).tumbling("1min").agg(n=g.count())
+    live = counts.start(device="cpu")
+    for _ in range(4):
+        live.follow(source, into=g.store(tmp_path / "out"), checkpoint=folder, every=2, keep=keep, timeout=0)
+        numbers = Manifests(LocalFolder(folder)).numbers()
+        assert len(numbers) == keep
+        live = g.restore(folder, counts, device="cpu")
+        assert live.positions["store"] == 6
+    assert g.restore(folder, counts, device="cpu", number=numbers[0]).positions["store"] == (6 if keep == 1 else 2)
+    source.advance("infinity")
+    live.follow(source, into=g.store(tmp_path / "out"), checkpoint=folder)
+    assert g.store(tmp_path / "out").read()["n"].to_pylist() == [1] * 6
+
+
+def _times(at: int) -> pa.Array:
+    return pa.array([at], pa.timestamp("us", "UTC"))
+
+
 def test_what_is_no_checkpoint_of_this_query_is_refused(tmp_path: Path) -> None:
     query = QUERIES["sums"]()
     live = at_rest(query)

@@ -280,7 +280,7 @@ def checkpoint_of(query: g.Stream) -> tuple[dict[str, Any], dict[str, pa.Table]]
 
 def outcome(query: g.Stream, damaged: Damaged) -> str:
     """What becomes of a damaged checkpoint: "refused", "late", "answered", or what is wrong with that."""
-    with mock.patch("gpu_ops.engines.live.running_query.read_checkpoint", return_value=(damaged.facts, damaged.tables)):
+    with mock.patch("gpu_ops.engines.live.restored.read_checkpoint", return_value=(damaged.facts, damaged.tables)):
         try:
             live = g.restore("c", query, device="cpu")
         except SourceError as error:

@@ -109,8 +109,7 @@ class Run:
         sources = {name: g.store(each.path) for name, each in witnesses.items()}
         if self.live is None:
             query = self.query(sources)
-            there = self.checkpoint.exists()
-            self.live = g.restore(self.checkpoint, query, device="cpu") if there else query.start(device="cpu")
+            self.live = g.restore(self.checkpoint, query, device="cpu") if self.kept else query.start(device="cpu")
             self.failed = False
         self.live.follow(
             _given(sources),
@@ -123,6 +122,11 @@ class Run:
             on_step=on_step,
             stop_on=(signal.SIGTERM,),
         )
+
+    @property
+    def kept(self) -> bool:
+        """Whether there is a checkpoint, in a file or in a folder."""
+        return self.checkpoint.is_file() or any(self.checkpoint.glob("*.manifest"))
 
     @property
     def older(self) -> list[Path]:

@@ -17,6 +17,7 @@ from typing import Any
 
 import gpu_ops as g
 from gpu_ops.core.time import MAX_TIME
+from gpu_ops.microbatches.files import make_folder
 from gpu_ops.microbatches.folders import BusyError
 from gpu_ops.microbatches.writer import Writer
 from tests.support.disk import Disk, PowerCut, Process
@@ -116,6 +117,8 @@ class World:
         with self.disk.aside(Process("operator")):
             folder = self.disk.folder(f"run {len(self._runs) + 1}")
             self._runs.append(Run(self.question, self.policy, folder, every, self._chance.choice([1, 1, 3])))
+            if self._chance.random() < 0.5:  # its checkpoints are in a folder
+                make_folder(self.run.checkpoint)
             self.run.another_start(self.witnesses)
         self._say(f"a new {folder.name}: {why}")
 
@@ -402,11 +405,9 @@ class World:
         following, run = self._follower in self.disk.processes, self.run
         if following and not self._at_a_step:
             return
-        earlier = [each.checkpoint for each in self._runs[:-1] if each.checkpoint.exists()]
+        earlier = [each.checkpoint for each in self._runs[:-1] if each.kept]
         kind = chance.choice(["a writer", "a second follower"] if following else IDLE_RIVALS)
-        if (not following and not (run.begun and run.checkpoint.exists())) or (
-            kind == "another's checkpoint" and not earlier
-        ):
+        if (not following and not (run.begun and run.kept)) or (kind == "another's checkpoint" and not earlier):
             return
         sources = {name: each.witness.path for name, each in self.producers.items()}
         may_pass, refused = False, False

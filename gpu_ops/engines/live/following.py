@@ -60,7 +60,7 @@ class Followable(Protocol):
     def late(self) -> pa.Table | None:
         """As in `RunningQuery`."""
 
-    def checkpoint(self, path: str | Path, *, keep: int | None = None) -> None:
+    def keep_at(self, path: Path, keep: int, *, again: bool) -> None:
         """As in `RunningQuery`."""
 
 
@@ -217,7 +217,7 @@ class _FollowedQuery:
         following = self.live.following
         if self.checkpoint is not None:
             same = again and following.kept_at == self.checkpoint
-            self.live.checkpoint(self.checkpoint, keep=None if same else self.keep)
+            self.live.keep_at(self.checkpoint, self.keep, again=same)
             following.kept_at = self.checkpoint
         self.pace.begin()
 

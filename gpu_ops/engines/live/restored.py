@@ -63,7 +63,7 @@ def restored(path: str | Path, start: Start, bounds: Bounds, number: int | None 
         with ours(path):
             saving, state = opened(path, number)
         made = restored_state(path, saving.manifests.folder, state, start, bounds)
-        made.saves_to(str(path), saving)
+        made.saves_to(path, saving)
         return made
     if number is not None:
         raise PlanError(

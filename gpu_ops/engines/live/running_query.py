@@ -29,7 +29,7 @@ from gpu_ops.engines.live.inputs import find, tables_in_turn
 from gpu_ops.engines.live.places import Following, IfOtherStore
 from gpu_ops.engines.live.query_state import QueryState
 from gpu_ops.engines.live.restoring import check_plan, check_rows, ours, put_node_back, restore_input, split
-from gpu_ops.engines.live.saving import Saving
+from gpu_ops.engines.live.saving import Saving, at, load_state, opened
 from gpu_ops.engines.live.status import Status, shown_cti
 from gpu_ops.engines.local.engine import output_schema, to_table
 from gpu_ops.engines.progress import Progress, known_rows
@@ -376,10 +376,11 @@ class RunningQuery(QueryState, OtherNames):
                 next batch always comes from the input that is furthest behind, so the order is the same in each run.
             into: The store for results and their CTIs; without it, `results` gives them.
             late_into: The store for the rows of `late`; without it they are counted, and not kept.
-            checkpoint: A file that is written before the first batch, then as often as `every` says, and at the end.
+            checkpoint: A file that is written before the first batch, then as often as `every` says, and at the end; or
+                a folder, which is there already: then each checkpoint writes what is new (`save`).
             every: Batches between two checkpoints, or the time between them (``"10s"``).
-            keep: How many checkpoints are kept: the last one at the path, earlier ones at ``path.1`` and so on. Older
-                ones are removed.
+            keep: How many checkpoints are kept: the last one at the path, earlier ones at ``path.1`` and so on, or by
+                their numbers in the folder. Older ones are removed.
             timeout: How long to wait for a new batch before returning (``"10s"``, or 0); None waits for ever.
             on_step: Called with the running query after each batch.
             stop_on: Signals, such as ``signal.SIGTERM``. At the first one the query finishes its batch, writes the
@@ -528,16 +529,34 @@ class RunningQuery(QueryState, OtherNames):
             >>> again.results()["n"].to_pylist()
             [2]
         """
-        name = str(folder)
+        return self._save(folder, keep)
+
+    def _save(self, folder: str | Path, keep: int, *, again: bool = False) -> int:
+        name = at(folder)
         if name not in self._saves:
-            self._saves[name] = Saving.begin(folder)
-        number = self._saves[name].save(self, keep)
+            self._saves[name] = Saving.begin(name)
+        number = self._saves[name].save(self, keep, again=again)
         self._calls.kept = name
         return number
 
-    def saves_to(self, folder: str, saving: Saving) -> None:
+    @reads
+    def keep_at(self, path: Path, keep: int, *, again: bool) -> None:
+        """Write a checkpoint where `follow` keeps them: to a file, or if it is there to a folder.
+
+        Args:
+            path: The file or folder.
+            keep: How many are kept.
+            again: Whether nothing was taken in since the last one. Then the new one replaces it, and removes no older
+                one, however often the process is restarted.
+        """
+        if path.is_dir():
+            self._save(path, keep, again=again)
+        else:
+            self.checkpoint(path, keep=None if again else keep)
+
+    def saves_to(self, folder: str | Path, saving: Saving) -> None:
         """Go on saving to a folder that it was restored from."""
-        self._saves[folder] = saving
+        self._saves[at(folder)] = saving
 
     def state_parts(self) -> Parts:
         """Its whole state, for `gpu_ops.engines.live.saving`: tables, part by part.
@@ -581,8 +600,14 @@ class RunningQuery(QueryState, OtherNames):
     def _restore(self, path: Path) -> None:
         with ours(path):
             # It wrote the file itself: damage is looked for, and what is sound is not doubted.
-            facts, tables = read_checkpoint(path, TRUSTLESS)
-            self.restore_from(path, facts, in_parts(tables), "raise", trusted=True)
+            if path.is_dir():
+                saving, state = opened(path, None)
+                facts, parts = load_state(saving.manifests.folder, state)
+                self.saves_to(path, saving)
+            else:
+                facts, tables = read_checkpoint(path, TRUSTLESS)
+                parts = in_parts(tables)
+            self.restore_from(path, facts, parts, "raise", trusted=True)
 
     def restore_from(
         self,

@@ -87,7 +87,7 @@ class Saving:
     tried: tuple[Manifest, SavedState] | None = None
 
     @classmethod
-    def begin(cls, path: str | Path) -> Saving:
+    def begin(cls, path: str) -> Saving:
         """Save to a folder that has no checkpoint yet; it may be missing.
 
         Raises:
@@ -102,8 +102,13 @@ class Saving:
             )
         return cls(manifests)
 
-    def save(self, live: Saved, keep: int) -> int:
+    def save(self, live: Saved, keep: int, *, again: bool = False) -> int:
         """Save a query, and remove what is older than the newest ``keep`` checkpoints.
+
+        Args:
+            live: The query.
+            keep: How many stay.
+            again: Whether it has taken nothing in since the last one, which goes then, and no older one.
 
         Returns:
             The checkpoint's number.
@@ -121,8 +126,8 @@ class Saving:
         manifest = Manifest(number, self.folder, state.files, {_STATE: state.to_json()})
         self.tried = manifest, state
         self.manifests.commit(manifest)
-        self.number, self.state, self.tried = number, state, None
-        self.manifests.clean(keep)
+        before, self.number, self.state, self.tried = self.number, number, state, None
+        self.manifests.clean(keep, before if again else None)
         return number
 
     def _settle(self) -> None:
@@ -133,6 +138,16 @@ class Saving:
         if manifest.number in self.manifests.numbers() and self.manifests.read(manifest.number).made == manifest.made:
             self.number, self.state = manifest.number, state
         self.tried = None
+
+
+def at(folder: str | Path) -> str:
+    """A folder's path or URL, spelled in one way."""
+    return str(folder).rstrip("/") if "://" in str(folder) else str(Path(folder).absolute())
+
+
+def is_kept(path: Path) -> bool:
+    """Whether there is a checkpoint at a path: a file, or a folder that has one."""
+    return bool(Manifests(open_folder(path, None)).numbers()) if path.is_dir() else path.exists()
 
 
 def opened(path: str | Path, number: int | None) -> tuple[Saving, SavedState]:

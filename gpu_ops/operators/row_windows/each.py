@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
+from gpu_ops.core.state_parts import Parts
 from gpu_ops.core.state_tables import StateTable, Tables
 from gpu_ops.core.time import TICK
 from gpu_ops.devices import Device
@@ -26,6 +27,11 @@ from gpu_ops.plan.data_windows import DataWindow
 from gpu_ops.plan.nodes import Feed
 from gpu_ops.plan.window_kinds import Membership
 from gpu_ops.plan.windows import Snapshot, WindowAggregate
+
+EACH = "each/"
+"""With what the names of its tables begin."""
+
+T = TypeVar("T")
 
 
 class _Moments(IncrementalWindow):
@@ -96,19 +102,23 @@ class IncrementalEach:
         values = columns.select(found.frame, [aggregate.name for aggregate in node.aggregates])
         return columns.take(values, at[low[come] - done])
 
-    def tables(self) -> dict[str, pa.Table]:
+    def state_parts(self) -> Parts:
         """The state: that of the running window."""
-        return {f"each/{name}": table for name, table in self._window.tables().items()}
+        return {f"{EACH}{name}": each for name, each in self._window.state_parts().items()}
 
     def declared(self, tables: Tables) -> Iterator[StateTable]:
         """The tables that `tables` gives."""
         for each in self._window.declared(_own(tables)):
-            yield replace(each, name=f"each/{each.name}")
+            yield replace(each, name=f"{EACH}{each.name}")
 
     def restore(self, tables: Mapping[str, pa.Table]) -> None:
         """The state that `tables` gave."""
         self._window.restore(_own(tables))
 
+    def put_back(self, parts: Parts) -> None:
+        """The state that `state_parts` gave."""
+        self._window.put_back(_own(parts))
 
-def _own(tables: Tables) -> dict[str, pa.Table]:
-    return {name.removeprefix("each/"): table for name, table in tables.items() if name.startswith("each/")}
+
+def _own(tables: Mapping[str, T]) -> dict[str, T]:
+    return {name.removeprefix(EACH): table for name, table in tables.items() if name.startswith(EACH)}

@@ -11,10 +11,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from gpu_ops.core.arrow_buffers import integers, to_arrow
+from gpu_ops.core.state_parts import Parts
 from gpu_ops.core.state_tables import Field, RowRule, StateTable, Tables, counter
 from gpu_ops.core.time import MIN_TIME
 from gpu_ops.devices import Device
-from gpu_ops.operators.row_windows.each import IncrementalEach
+from gpu_ops.operators.row_windows.each import EACH, IncrementalEach
 from gpu_ops.operators.row_windows.groups import GroupStates, at_rest
 from gpu_ops.operators.state.fields import NUMBERED_TIME, TIME, row_columns
 from gpu_ops.operators.state.incremental import IncrementalOperator
@@ -52,10 +53,16 @@ class DataWindowState(IncrementalOperator, family=True):
         self._known = GroupStates.new(0, device)
         self._each_of = IncrementalEach.of(node, device)
 
-    def _plain_tables(self) -> dict[str, pa.Table]:
+    def state_parts(self) -> Parts:
         """The state: groups, rows that wait for a CTI past their start, and rows whose leave is not known yet."""
-        made = super()._plain_tables()
-        return made | self._each_of.tables() if made and self._each_of is not None else made
+        made = super().state_parts()
+        return {**made, **self._each_of.state_parts()} if made and self._each_of is not None else made
+
+    def put_back(self, parts: Parts) -> None:
+        """The state that `state_parts` gave."""
+        super().put_back({name: each for name, each in parts.items() if not name.startswith(EACH)})
+        if self._each_of is not None:
+            self._each_of.put_back(parts)
 
     def _group_columns(self, count: int) -> dict[str, Any]:
         host = self._device.columns.host
