@@ -17,6 +17,7 @@ import pyarrow as pa
 from narwhals.exceptions import ColumnNotFoundError
 
 from gpu_ops.core import marks
+from gpu_ops.core.once import once_for_each_object
 from gpu_ops.core.polars_frames import plain_type, to_frame
 from gpu_ops.core.time import LIFETIME, TIME_TYPE
 from gpu_ops.core.turns import GROUPING, INSTANCE, ORDER, ROW
@@ -81,14 +82,22 @@ def names_read(expression: nw.Expr) -> list[str]:
 
 def column_names(expression: nw.Expr, known: Sequence[str]) -> list[str]:
     """The known columns that an expression reads; all of them if it selects columns by a rule."""
+    names = _named(expression)
+    return list(known) if names is None else [name for name in known if name in names]
+
+
+@once_for_each_object
+def _named(expression: nw.Expr) -> frozenset[str] | None:
+    """The columns that an expression names; None if it selects columns by a rule."""
     names: set[str] = set()
     for node in _walk(expression):
-        if node.kind.name == "COL":
+        kind = node.kind.name
+        if kind == "COL":
             names.update(node.kwargs["names"])
-        elif node.kind.name in {"NTH", "EXCLUDE", "ALL", "SELECTOR"}:
-            names.update(known)
+        elif kind in {"NTH", "EXCLUDE", "ALL", "SELECTOR"}:
+            return None
         names.update(child for child in node.exprs if isinstance(child, str))
-    return [name for name in known if name in names]
+    return frozenset(names)
 
 
 def columns_named(expression: nw.Expr) -> list[str]:
@@ -454,12 +463,11 @@ def _arrow_of(dtype: pl.DataType) -> pa.DataType | None:
 
 def _copied(schema: pa.Schema, expressions: Sequence[nw.Expr], *, only_columns: bool) -> pa.Schema | None:
     """`output_schema` where columns are picked and renamed only; None elsewhere. To evaluate them takes long."""
-    known = {each.name: each for each in schema}
-    copies = copied(expressions, known)
+    copies = copied(expressions, schema.names)
     if not copies:
         return None
-    picked = {name: known[source].with_name(name) for name, source in copies.items()}
-    return pa.schema((picked if only_columns else {**known, **picked}).values())
+    picked = {name: schema.field(source).with_name(name) for name, source in copies.items()}
+    return pa.schema((picked if only_columns else {each.name: each for each in schema} | picked).values())
 
 
 def copied(expressions: Sequence[nw.Expr], known: Collection[str]) -> dict[str, str] | None:

@@ -12,6 +12,8 @@ import narwhals as nw
 import polars as pl
 import pyarrow as pa
 
+from gpu_ops.core.once import once_for_each_object
+
 _PLAIN = (*(type(None), bool, int, float, str, bytes), *(datetime.date, datetime.time, datetime.timedelta))
 _BY_REPR = (*_PLAIN, datetime.timezone, decimal.Decimal, nw.dtypes.DType)
 """The types whose ``repr`` tells everything about a value."""
@@ -69,16 +71,26 @@ def _form(value: Any) -> Hashable:
     if isinstance(value, str) and kind is str:
         return value
     if isinstance(value, nw.Expr):
-        return tuple(map(_node_form, value._nodes))  # noqa: SLF001  (see `gpu_ops.plan.expressions`)
+        return _expression_form(value)
     if kind is tuple or kind is list:
         return kind, *map(_form, value)
     if isinstance(value, pa.Schema):
-        return kind, value.serialize().to_pybytes()
+        return _schema_form(value)
     if isinstance(value, _BY_REPR):
         return kind, repr(value)
     if isinstance(value, type | pl.DataType):
         return value
     raise _UnknownFormError
+
+
+@once_for_each_object
+def _expression_form(expression: nw.Expr) -> Hashable:
+    return tuple(map(_node_form, expression._nodes))  # noqa: SLF001  (see `gpu_ops.plan.expressions`)
+
+
+@once_for_each_object
+def _schema_form(schema: pa.Schema) -> Hashable:
+    return pa.Schema, schema.serialize().to_pybytes()
 
 
 def _node_form(node: Any) -> Hashable:

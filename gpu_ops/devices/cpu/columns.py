@@ -212,7 +212,7 @@ def null_where(frame: Frame, valid: Array | None) -> Frame:
     """The frame with null in all columns of rows that are not valid."""
     if valid is None:
         return frame
-    return frame.select(pl.when(pl.lit(pl.Series(valid))).then(pl.all()))
+    return frame.select_seq(pl.when(pl.lit(pl.Series(valid))).then(pl.all()))
 
 
 def tuples(frame: Frame) -> list[tuple[Any, ...]]:

@@ -6,7 +6,6 @@ steps of a running query use the same few expressions again and again.
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
@@ -14,6 +13,8 @@ import narwhals as nw
 import numpy as np
 import polars as pl
 
+from gpu_ops.core.once import once_for_each_object
+from gpu_ops.core.polars_frames import together
 from gpu_ops.core.time import LIFETIME, TIME_TYPE
 from gpu_ops.devices.cpu.series import Array, filled, in_numpy, rows_at, series_of, stored_in, valid_in
 
@@ -97,8 +98,8 @@ class RowSteps:
     def done(self) -> tuple[Array, Array | int, pl.DataFrame]:
         """(starts, ends, the payload)."""
         names = [name for name in self._frame.columns if name not in LIFETIME]
-        frame = self._frame if len(names) == self._frame.width else self._frame.select(names)
-        return self._start, self._end, frame
+        here = len(names) == self._frame.width
+        return self._start, self._end, self._frame if here else together([self._frame.get_column(n) for n in names])
 
     def _with(self, read: Collection[str]) -> pl.DataFrame:
         """The payload with those columns of the lifetime that are read."""
@@ -124,7 +125,7 @@ def _read(expressions: Iterable[nw.Expr | str]) -> set[str]:
     """The columns that expressions read; where one names several at once, those of the lifetime as well."""
     read = set[str]()
     for each in expressions:
-        read |= {each} if isinstance(each, str) else _known(each)[2]
+        read |= {each} if isinstance(each, str) else _known(each)[1]
     return read
 
 
@@ -132,31 +133,16 @@ def _each(named: dict[str, nw.Expr]) -> dict[str, pl.Expr]:
     return {name: translated(expression) for name, expression in named.items()}
 
 
-_translated: dict[int, tuple[weakref.ref[nw.Expr], pl.Expr, frozenset[str]]] = {}
-"""Polars' expression of each one of Narwhals, and the columns that it reads, by its address, as long as that one lives:
-it has no hash."""
-
-
 def translated(expression: nw.Expr | str) -> pl.Expr:
     """Polars' expression; a text is a column's name."""
-    return pl.col(expression) if isinstance(expression, str) else _known(expression)[1]
+    return pl.col(expression) if isinstance(expression, str) else _known(expression)[0]
 
 
-def _known(expression: nw.Expr) -> tuple[weakref.ref[nw.Expr], pl.Expr, frozenset[str]]:
-    address = id(expression)
-    known = _translated.get(address)
-    if known is not None and known[0]() is expression:
-        return known
+@once_for_each_object
+def _known(expression: nw.Expr) -> tuple[pl.Expr, frozenset[str]]:
+    """(Polars' expression, the columns that it reads)."""
     compliant: Any = expression._to_compliant_expr(_NAMESPACE)  # noqa: SLF001  (there is no public way)
     made: pl.Expr = compliant.native
-
-    def forget(gone: weakref.ref[nw.Expr]) -> None:
-        if (now := _translated.get(address)) is not None and now[0] is gone:
-            _translated.pop(address, None)
-
     # What names no column, or several at once, may read any.
     several = made.meta.has_multiple_outputs() or made.meta.is_regex_projection()
-    read = frozenset([*made.meta.root_names(), *(LIFETIME if several else ())])
-    found = weakref.ref(expression, forget), made, read
-    _translated[address] = found
-    return found
+    return made, frozenset([*made.meta.root_names(), *(LIFETIME if several else ())])
