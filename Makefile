@@ -1,7 +1,7 @@
 # make demo    the main job: Spark's own event log becomes tables and a picture; then two streams are joined
 # make test    the suite, but for what starts clusters and processes, or asks the RAPIDS planner: make test-services
 # make test-fast    what is quick of it, without Spark
-# make lint | types | bench | test-deep | pictures | lock | jar | package | clean
+# make lint | types | bench | test-deep | pictures | lock | jar | kafka | package | clean
 #
 # Each makes .venv first (from requirements/dev.txt, by hash) and is quick when there is nothing to make.
 
@@ -17,6 +17,9 @@ export PYTHONDONTWRITEBYTECODE :=
 RAPIDS_ARTIFACT := com.nvidia:rapids-4-spark_2.13:26.08.1:jar:cuda13
 JARS := $(HOME)/.cache/gpu_ops/jars
 JAR := $(JARS)/rapids-4-spark_2.13-26.08.1-cuda13.jar
+# The broker for tests, and Spark's connector; their versions stand in requirements/*.xml too.
+KAFKA := $(HOME)/.cache/gpu_ops/kafka
+KAFKA_FOLDERS := $(KAFKA)/kafka-broker-4.1.1 $(KAFKA)/spark-kafka-4.1.3
 
 RUN := .venv/bin/python
 READY := .venv/ready
@@ -35,9 +38,9 @@ FOUND_MAVEN = $(shell command -v mvn)
 NO_PYTHON := Python 3.11 to 3.14 is missing (install it, or say where it is: make PYTHON=/path/to/python3)
 NO_VENV = the venv module of $(FOUND_PYTHON) is missing (on Debian and Ubuntu: apt-get install python3-venv)
 NO_JAVA := Java 17 or newer is missing (install a JRE, or say where it is: JAVA_HOME=/path)
-NO_MAVEN := Maven (mvn) is missing: it fetches the RAPIDS jar
+NO_MAVEN := Maven (mvn) is missing: it fetches the RAPIDS jar, and Kafka
 
-.PHONY: demo test test-fast test-services test-deep bench pictures lint types lock jar package clean java
+.PHONY: demo test test-fast test-services test-deep bench pictures lint types lock jar kafka package clean java
 
 demo: java $(READY)
 	@$(RUN) -m gpu_ops.apps.demo
@@ -88,6 +91,10 @@ lock: $(READY)
 jar: $(JAR)
 	@echo $(JAR)
 
+# The broker that tests start, and Spark's connector: all jars of each in a folder. It prints where both are.
+kafka: $(KAFKA_FOLDERS)
+	@echo $(KAFKA)
+
 # What a cluster is sent (docs/spark.md): `make package`, with ENVIRONMENT=cpu, gpu-cu12 or gpu-cu13 for an environment too.
 package: $(READY)
 	@$(RUN) spark_conf/package.py dist $(if $(ENVIRONMENT),--environment $(ENVIRONMENT))
@@ -115,3 +122,11 @@ $(JAR):
 	@mvn --batch-mode --quiet -Dstyle.color=never dependency:copy -Dartifact=$(RAPIDS_ARTIFACT) \
 		-DoutputDirectory=$(JARS)/part >&2
 	@mv $(JARS)/part/$(@F) $@
+
+# Likewise. The folder is called like its list of jars, with the version behind it.
+$(KAFKA_FOLDERS):
+	@$(if $(FOUND_MAVEN),,$(error $(NO_MAVEN)))echo 'Fetching $(@F) (some 50 MB)' >&2
+	@rm -rf $(KAFKA)/part/$(@F)
+	@name='$(@F)'; mvn --batch-mode --quiet --update-snapshots -Dstyle.color=never --file "requirements/$${name%-*}.xml" \
+		dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=$(KAFKA)/part/$(@F) >&2
+	@mv $(KAFKA)/part/$(@F) $@

@@ -106,6 +106,7 @@ from gpu_ops.plan.ordered_aggregates import (
 )
 from gpu_ops.plan.own_functions import incremental, window_function
 from gpu_ops.plan.window_conditions import WindowExpressions
+from gpu_ops.topics.topic import Topic, kafka
 
 __version__ = VERSION
 
@@ -157,6 +158,7 @@ __all__ = [
     "SumOverflowError",
     "TextError",
     "TimeError",
+    "Topic",
     "UInt8",
     "UInt16",
     "UInt32",
@@ -196,6 +198,7 @@ __all__ = [
     "incremental",
     "integral",
     "intercept",
+    "kafka",
     "kurtosis",
     "last",
     "lit",

@@ -24,7 +24,9 @@ R = TypeVar("R")
 _OURS = f"{Path(__file__).parents[1]}{os.sep}"
 _LIBRARIES = sys.stdlib_module_names | {
     # Ours too: methods that `dataclasses` writes for our classes are in no file.
-    *("gpu_ops", "cloudpickle", "cudf", "cupy", "duckdb", "fsspec", "llvmlite", "matplotlib", "narwhals"),
+    *("gpu_ops", "cloudpickle", "confluent_kafka", "cudf", "cupy", "duckdb", "fastavro", "fsspec", "llvmlite"),
+    "matplotlib",
+    "narwhals",
     *("numba", "numpy", "pandas", "polars", "py4j", "pyarrow", "pylibcudf", "pyspark", "rich", "rmm", "tqdm", "typer"),
 }
 """Libraries whose functions are not the user's."""

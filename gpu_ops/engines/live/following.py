@@ -17,7 +17,7 @@ from gpu_ops.core.time import MAX_TIME, MIN_TIME, Duration, Instant, utc
 from gpu_ops.engines.live.calls import Calls
 from gpu_ops.engines.live.pace import Pace, stopping
 from gpu_ops.engines.live.places import SINKS, Following, IfOtherStore, Inlet, Outlet, begin
-from gpu_ops.errors import PlanError, QueryFailedError
+from gpu_ops.errors import PlanError, QueryFailedError, shown
 from gpu_ops.microbatches.reports import StoredBatch
 from gpu_ops.microbatches.stores import Store
 
@@ -85,6 +85,12 @@ def follow(
     callback(on_step, name="on_step", takes="the running query")
     pace = Pace(every)
     stores = _by_input(live, store)
+    for sink, target in zip(SINKS, (into, late_into), strict=True):
+        if not isinstance(target, Store | None):
+            raise PlanError(
+                f"{sink} is {shown(target)}, and the results of a query that follows a store go into a store.",
+                remedy='Write g.store("results"). Into a topic go those of a query that follows topics.',
+            )
     with stopping(tuple(stop_on)) as stopped, ExitStack() as stack:
         sinks = {
             name: (target, stack.enter_context(target.writer()))

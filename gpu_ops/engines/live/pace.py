@@ -39,6 +39,11 @@ class Pace:
             self._seconds = positive_ticks(every, name="every") / 1_000_000
         self.begin()
 
+    @property
+    def counts(self) -> bool:
+        """Whether it counts steps, and not time."""
+        return self._steps is not None
+
     def begin(self) -> None:
         """Count from now on."""
         self.waiting = 0

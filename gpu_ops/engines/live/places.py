@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, Protocol, Self
 
 import pyarrow as pa
 
@@ -45,6 +45,17 @@ class Mark:
     sequence: int
     rows: int | None = None
     crc: int | None = None
+
+
+class FollowedPlace(Protocol):
+    """A follower's place, in a store or a topic."""
+
+    @property
+    def name(self) -> str:
+        """Its name among `RunningQuery.positions`."""
+
+    def mark(self) -> Mark:
+        """The mark of the place, for a checkpoint."""
 
 
 @dataclass
@@ -185,7 +196,7 @@ class Following:
     follower: str | None = None
     marks: Mapping[str, Mark] = field(default_factory=dict)
     gone: Mapping[str, Sequence[Range]] = field(default_factory=dict)
-    places: Sequence[StorePlace] = ()
+    places: Sequence[FollowedPlace] = ()
     kept_at: Path | str | None = None
 
     def facts(self) -> dict[str, Any]:

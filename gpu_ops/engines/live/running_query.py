@@ -25,6 +25,7 @@ from gpu_ops.engines.live.checkpoints import read_checkpoint, write_checkpoint
 from gpu_ops.engines.live.facts import check_facts, of_query
 from gpu_ops.engines.live.fingerprints import IfFunctionsChanged, check_functions
 from gpu_ops.engines.live.following import follow, retrying
+from gpu_ops.engines.live.following_topics import follow_topics, of_topics
 from gpu_ops.engines.live.inputs import find, tables_in_turn
 from gpu_ops.engines.live.places import Following, IfOtherStore
 from gpu_ops.engines.live.query_state import QueryState
@@ -38,6 +39,7 @@ from gpu_ops.ingest.counts import Counts
 from gpu_ops.ingest.raw_source import Piece, RawSource, shown_shape
 from gpu_ops.ingest.rules import IngestReport
 from gpu_ops.microbatches.stores import Store
+from gpu_ops.topics.topic import Topic
 
 
 class RunningQuery(QueryState, OtherNames):
@@ -115,7 +117,40 @@ class RunningQuery(QueryState, OtherNames):
         """The CTI of each input, in ticks."""
         return {each.name: each.ingress.cti for each in self._own}
 
+    @property
+    def given_schema(self) -> pa.Schema:
+        """The columns of its results."""
+        return self._given_schema
+
+    def late_schema(self) -> pa.Schema | None:
+        """The columns of `late`; None if its inputs differ in them."""
+        schemas = [each.ingress.late_schema for each in self._own]
+        return schemas[0] if all(each.equals(schemas[0]) for each in schemas) else None
+
+    def pushed(self, *, input: str | None = None) -> int:  # noqa: A002  (the word for it)
+        """How many rows of an input were pushed.
+
+        Args:
+            input: As in `push`.
+        """
+        return find(self._inputs, input).counts.rows
+
     # In
+
+    @changes
+    def skip(self, counts: Counts, *, input: str | None = None) -> None:  # noqa: A002
+        """Count rows of an input that cannot be pushed, such as messages that cannot be decoded.
+
+        Args:
+            counts: Their number, and the rules that they break.
+            input: As in `push`.
+
+        Raises:
+            PlanError: As `push`.
+            QueryFailedError: As `push`.
+        """
+        self._begin_call()
+        find(self._inputs, input).counts.add(counts)
 
     @changes
     def push(self, batch: Any, *, input: str | None = None) -> None:  # noqa: A002  (the word for it)
@@ -352,10 +387,10 @@ class RunningQuery(QueryState, OtherNames):
     @own_errors
     def follow(
         self,
-        store: Store | Mapping[str, Store],
+        store: Store | Topic | Mapping[str, Store] | Mapping[str, Topic],
         *,
-        into: Store | None = None,
-        late_into: Store | None = None,
+        into: Store | Topic | None = None,
+        late_into: Store | Topic | None = None,
         checkpoint: str | Path | None = None,
         every: int | Duration = 100,
         keep: int = 1,
@@ -364,21 +399,27 @@ class RunningQuery(QueryState, OtherNames):
         stop_on: Iterable[int] = (),
         if_other_store: IfOtherStore = "raise",
     ) -> Status:
-        """Push the batches of a store, old and new, and append the results to another store.
+        """Push the batches of a store, old and new, and append the results to another store; or follow Kafka's topics.
 
         With a checkpoint, delivery is exactly once. After the process is killed, at any point, a query restored from
         the checkpoint resumes there. It computes the same batches of results again, and skips the batches that ``into``
         already holds. A failed step is retried in the same way: the query restores itself from the
         checkpoint, logs a warning (`logging`, logger ``gpu_ops``), and goes on.
 
+        Of a topic (`gpu_ops.kafka`) a batch is what has come. Its results go into a topic or a store at the end of an
+        epoch, which is as long as `every` says, and ends when a topic has no more messages: then the checkpoint is
+        written with them, and the topic gets them in a transaction (`docs/live.md`).
+
         Args:
             store: The store to follow, until its CTI is infinity; for several inputs a store each, by input name. The
                 next batch always comes from the input that is furthest behind, so the order is the same in each run.
-            into: The store for results and their CTIs; without it, `results` gives them.
-            late_into: The store for the rows of `late`; without it they are counted, and not kept.
+                Or a topic, or topics of one cluster by input name, which are read in the order of their timestamps.
+            into: The store for results and their CTIs; without it, `results` gives them. Or, of topics, a topic.
+            late_into: The store for the rows of `late`; without it they are counted, and not kept. Or a topic.
             checkpoint: A file that is written before the first batch, then as often as `every` says, and at the end; or
                 a folder, which is there already: then each checkpoint writes what is new (`save`).
-            every: Batches between two checkpoints, or the time between them (``"10s"``).
+            every: Batches between two checkpoints, or the time between them (``"10s"``). Of a topic that is the longest
+                that results wait.
             keep: How many checkpoints are kept: the last one at the path, earlier ones at ``path.1`` and so on, or by
                 their numbers in the folder. Older ones are removed.
             timeout: How long to wait for a new batch before returning (``"10s"``, or 0); None waits for ever.
@@ -390,7 +431,8 @@ class RunningQuery(QueryState, OtherNames):
 
         Raises:
             SourceError: A store is damaged, has another writer, is not the one in the checkpoint, lacks batches that
-                the query needs, or holds batches that the query did not write.
+                the query needs, or holds batches that the query did not write; likewise a topic. Or a message cannot be
+                decoded.
             QueryFailedError: A step failed again at the same batch by the same error, which is the cause.
             PlanError: An argument makes no sense, `stop_on` is used outside the main thread, or the query already
                 follows a store.
@@ -404,7 +446,8 @@ class RunningQuery(QueryState, OtherNames):
         calls, mine = self._calls, False
 
         def attempt() -> None:
-            follow(self, calls, store, into, late_into, path, every, timeout, on_step, keep, stop_on, if_other_store)
+            follows: Any = follow_topics if of_topics(store) else follow
+            follows(self, calls, store, into, late_into, path, every, timeout, on_step, keep, stop_on, if_other_store)
 
         try:
             with calls.lock:

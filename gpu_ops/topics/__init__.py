@@ -1,0 +1,1 @@
+"""Kafka's topics: as sources of events, and as sinks of results."""
