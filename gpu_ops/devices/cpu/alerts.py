@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numba
+import numpy as np
 
-from gpu_ops.devices.cpu.compiling import CODES, INT, INT_TABLE, INTS, Codes, Ints, inlined, kernel, output
+from gpu_ops.devices.cpu.compiling import CODES, INT, INT_TABLE, INTS, Codes, Ints, inlined, kernel, output, unsigned
 
 OWN = numba.types.Array(numba.types.int64, 2, "C")
 
@@ -21,17 +22,18 @@ NEVER = 1 << 62
 
 
 @inlined
-def _fire(place: int, value: int, pattern: int, wanted: int, latest: Any, output_rows: Any, count: int) -> int:
+def _fire(place: int, value: Any, pattern: int, wanted: int, latest: Any, output_rows: Any, count: int) -> int:
     """A pattern fires, with the rows of the sources that it wants."""
-    output_rows[count, PLACE], output_rows[count, PATTERN] = place, pattern
+    row = unsigned(count)
+    output_rows[row, PLACE], output_rows[row, PATTERN] = place, pattern
     for source in range(latest.shape[1]):
-        output_rows[count, FIRST + source] = latest[value, source] if wanted >> source & 1 else -1
+        output_rows[row, FIRST + source] = latest[value, source] if wanted >> source & 1 else -1
     return count + 1
 
 
 @kernel(
     *(INTS, CODES, INTS, INTS, INT_TABLE),
-    *(output(INT), OWN, OWN, output(INT), OWN, output(INT), OWN),
+    *(output(INT), OWN, OWN, output(INT), output(INT), OWN, output(INT), OWN),
     allocates=False,
 )
 def fired(  # noqa: C901, PLR0912  (one walk: its parts would take all of its arrays)
@@ -44,6 +46,7 @@ def fired(  # noqa: C901, PLR0912  (one walk: its parts would take all of its ar
     states: Any,
     latest: Any,
     heads: Ints,
+    due: Ints,
     moved: Any,
     touched: Ints,
     output_rows: Any,
@@ -60,7 +63,8 @@ def fired(  # noqa: C901, PLR0912  (one walk: its parts would take all of its ar
         there: The bits of the sources that have each value.
         states: The state of each value in each pattern.
         latest: The row of each source that came last with each value.
-        heads: Room for the place of the next change of each stretch.
+        heads: Room for the number of the next change of each stretch.
+        due: Room for its place.
         moved: Room for the bits of the sources that each value leaves, and comes to; zeros.
         touched: Room for as many values as there are changes.
         output_rows: Room for what fires.
@@ -71,19 +75,19 @@ def fired(  # noqa: C901, PLR0912  (one walk: its parts would take all of its ar
     sources, fires = latest.shape[1], 0
     for each in range(2 * sources):
         heads[each] = begins[each]
+        due[each] = places[unsigned(begins[each])] if begins[each] < begins[each + 1] else NEVER
     while True:
         place, count = NEVER, 0
         for each in range(2 * sources):
-            if heads[each] < begins[each + 1]:
-                place = min(place, places[heads[each]])
+            place = min(place, due[each])
         if place == NEVER:
             return fires
         for each in range(2 * sources):
-            comes = each // sources
-            source = each - comes * sources
-            if comes and not source:
+            comes = unsigned(each // sources)
+            source = unsigned(each) - comes * unsigned(sources)
+            if each == sources:
                 for at in range(count):
-                    value = touched[at]
+                    value = unsigned(touched[at])
                     removed = moved[value, 0] & there[value]
                     for pattern in range(patterns.shape[0]):
                         wanted, about = patterns[pattern, 0], patterns[pattern, 1]
@@ -93,18 +97,20 @@ def fired(  # noqa: C901, PLR0912  (one walk: its parts would take all of its ar
                         if not (there[value] & ~removed) & about:
                             states[value, pattern] = WAITS
                     there[value] &= ~removed
-            while heads[each] < begins[each + 1] and places[heads[each]] == place:
-                value = values[heads[each]]
+            while due[each] == place:
+                at = heads[each]
+                value = values[unsigned(at)]
                 if value >= 0:
-                    if not moved[value, 0] | moved[value, 1]:
-                        touched[count] = value
+                    if not moved[unsigned(value), 0] | moved[unsigned(value), 1]:
+                        touched[unsigned(count)] = value
                         count += 1
-                    moved[value, comes] |= 1 << source
-                    if comes:
-                        latest[value, source] = rows[heads[each]]
-                heads[each] += 1
-        for at in range(count):
-            value = touched[at]
+                    moved[unsigned(value), comes] |= 1 << np.int64(source)
+                    if each >= sources:
+                        latest[unsigned(value), source] = rows[unsigned(at)]
+                heads[each] = at + 1
+                due[each] = places[unsigned(at + 1)] if at + 1 < begins[each + 1] else NEVER
+        for number in range(count):
+            value = unsigned(touched[number])
             added = moved[value, 1]
             moved[value, 0] = moved[value, 1] = 0
             there[value] |= added

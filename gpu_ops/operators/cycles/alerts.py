@@ -27,6 +27,10 @@ _SMALL = 1 << 12
 """So many rows are kept before anybody looks which of them are needed."""
 
 
+_NOTHING = np.zeros(0, np.int64), np.zeros(0, np.int32), np.zeros(0, np.int64)
+"""No changes."""
+
+
 class AlertsOperator(OnTicks, nodes=(Alerts,)):
     """All changes of a step, value by value. The walk runs on the host, whatever the device.
 
@@ -59,6 +63,7 @@ class AlertsOperator(OnTicks, nodes=(Alerts,)):
         self._there = np.zeros(0, np.int64)
         self._states = np.zeros((0, len(node.patterns)), np.int64)
         self._latest = np.zeros((0, count), np.int64)
+        self._moved = np.zeros((0, 2), np.int64)
         self._rows = [device.columns.from_arrow(empty_table(each)) for each in schemas]
         self._counts, self._looked_at = [0] * count, _SMALL
 
@@ -73,8 +78,9 @@ class AlertsOperator(OnTicks, nodes=(Alerts,)):
     def step(self, given: Sequence[StepInput], ctis: Sequence[int]) -> tuple[StepInput, int]:
         """What fires before the oldest CTI."""
         cti = min(ctis)
-        changes = [self._changes(at, fed, cti) for at, fed in enumerate(given)]
-        stretches = [each for side in zip(*changes, strict=True) for each in side]
+        come = [self._come(at, fed, cti) for at, fed in enumerate(given)]
+        # A value that is unknown when all that come are known is nowhere: nothing changes where it leaves.
+        stretches = [*(self._gone(at, fed, cti) for at, fed in enumerate(given)), *come]
         lengths = [len(place) for place, _, _ in stretches]
         made = []
         if count := sum(lengths):
@@ -85,8 +91,8 @@ class AlertsOperator(OnTicks, nodes=(Alerts,)):
             fired = np.empty((count * len(self._patterns), m.FIRST + sources), np.int64)
             fires = m.fired(
                 place, value, row, np.cumsum([0, *lengths]), self._patterns, self._there, self._states, self._latest,
-                np.empty(2 * sources, np.int64), np.zeros((len(self._there), 2), np.int64), np.empty(count, np.int64),
-                fired,
+                np.empty(2 * sources, np.int64), np.empty(2 * sources, np.int64), self._moved,
+                np.empty(count, np.int64), fired,
             )  # fmt: skip
             if fires:
                 made.append(self._fired(fired[:fires]))
@@ -94,16 +100,32 @@ class AlertsOperator(OnTicks, nodes=(Alerts,)):
             self._compact(ends=cti == MAX_TIME)
         return StepInput(made), cti
 
-    def _changes(self, at: int, fed: StepInput, cti: int) -> tuple[Any, Any]:
-        """(place, value, number) of the rows that leave a partition, and of those that come to it, by their places."""
-        device, name = self._device, self._node.on[at]
+    def _come(self, at: int, fed: StepInput, cti: int) -> tuple[Any, Any, Any]:
+        """(place, value, number) of the rows that come to a partition, by their places."""
+        device, name, kept = self._device, self._node.on[at], list(self._schemas[at].names)
         columns, host = device.columns, device.columns.host
-        kept = list(self._schemas[at].names)
         begun = [
             Events(each.start, TICK, columns.select(each.frame, kept))
             for each in (*fed.events, *fed.opened)
             if len(each)
         ]
+        come = self._coming[at].before(cti, begun)
+        if come is None:
+            return _NOTHING
+        order = [host(come.start), host(columns.values(come.frame, PLACE)[0])]
+        if not in_order(order):
+            come = come.take(columns.array(np.lexsort(order[::-1])), device)
+        number = np.arange(self._counts[at], self._counts[at] + len(come))
+        frame = columns.select(come.frame, kept)
+        self._rows[at] = columns.concat([self._rows[at], frame]) if self._counts[at] else frame
+        self._counts[at] += len(come)
+        value = columns.rename(columns.select(come.frame, [name]), name, _VALUE)
+        return host(come.start), self._codes(value, self._values.codes(value)), number
+
+    def _gone(self, at: int, fed: StepInput, cti: int) -> tuple[Any, Any, Any]:
+        """The same of the rows that leave it, which have no numbers."""
+        device, name = self._device, self._node.on[at]
+        columns = device.columns
         ended = [
             Events(each.ends, TICK, columns.rename(columns.select(each.frame, [name]), name, _VALUE)).where(
                 each.ends < MAX_TIME, device
@@ -111,33 +133,18 @@ class AlertsOperator(OnTicks, nodes=(Alerts,)):
             for each in (*fed.events, *fed.closed)
             if len(each)
         ]
-        come, gone = (
-            self._coming[at].before(cti, begun),
-            self._leaving[at].before(cti, [each for each in ended if len(each)]),
-        )
-        none = np.zeros(0, np.int64)
-        left = comes = none, none.astype(np.int32), none
-        if gone is not None:
-            if not device.kernels.ascends(gone.start):
-                gone = gone.take(np.argsort(gone.start, kind="stable"), device)
-            left = host(gone.start), self._codes(gone.frame), np.empty(len(gone), np.int64)
-        if come is not None:
-            order = [host(come.start), host(columns.values(come.frame, PLACE)[0])]
-            if not in_order(order):
-                come = come.take(columns.array(np.lexsort(order[::-1])), device)
-            number = np.arange(self._counts[at], self._counts[at] + len(come))
-            frame = columns.select(come.frame, kept)
-            self._rows[at] = columns.concat([self._rows[at], frame]) if self._counts[at] else frame
-            self._counts[at] += len(come)
-            value = columns.rename(columns.select(come.frame, [name]), name, _VALUE)
-            comes = host(come.start), self._codes(value), number
-        return left, comes
+        gone = self._leaving[at].before(cti, [each for each in ended if len(each)])
+        if gone is None:
+            return _NOTHING
+        if not device.kernels.ascends(gone.start):
+            gone = gone.take(np.argsort(gone.start, kind="stable"), device)
+        codes = self._codes(gone.frame, self._values.known(gone.frame))
+        return columns.host(gone.start), codes, np.empty(len(gone), np.int64)
 
-    def _codes(self, frame: Any) -> Any:
+    def _codes(self, frame: Any, found: Any) -> Any:
         """Host int32 number of each value; -1 for null, which equals nothing."""
         columns = self._device.columns
-        codes = columns.host(self._values.codes(frame))
-        valid = columns.validity(frame, _VALUE)
+        codes, valid = columns.host(found), columns.validity(frame, _VALUE)
         return codes if valid is None else np.where(columns.host(valid), codes, np.int32(-1))
 
     def _make_room(self) -> None:
@@ -150,6 +157,7 @@ class AlertsOperator(OnTicks, nodes=(Alerts,)):
             made = np.zeros((size, *before.shape[1:]), np.int64)
             made[: len(before)] = before
             setattr(self, name, made)
+        self._moved = np.zeros((size, 2), np.int64)
 
     def _fired(self, rows: Any) -> Events:
         columns, node = self._device.columns, self._node

@@ -378,6 +378,17 @@ class GroupInterner:
             found[new] = self._new(columns.take(columns.select(frame, [name]), new))
         return found
 
+    def known(self, frame: Any) -> Any:
+        """int32 number of each row's group; -1 for groups that have none. They get none."""
+        columns, (name,) = self._device.columns, self._names
+        if self._integers is None:
+            local, _, keys = columns.key_codes(frame, self._names)
+            numbers = [self._numbers.get(key, -1) for key in columns.tuples(keys)]
+            return self._device.kernels.take(columns.array(np.array(numbers, np.int32)), local.astype(np.int64))
+        values, valid = columns.values(frame, name)
+        found = self._integers.find(values)
+        return found if valid is None else np.where(valid, found, np.int32(self._null))
+
     def _new(self, frame: Any) -> Any:
         """int32 numbers of rows by an integer key; none of their keys has one yet."""
         array = self._device.columns.array
