@@ -68,7 +68,20 @@ class Schedule:
 
     def clocks(self, places: Any) -> Any:
         """int64: the milliseconds that the clock shows at some places."""
-        return (places >> _SHIFT) + self.since
+        shown = places >> _SHIFT
+        shown += self.since
+        return shown
+
+    def times(self, places: Any) -> Any:
+        """int64: the same in ticks.
+
+        Examples:
+            >>> Schedule(since=10).times(np.array([0, 2, INSTANT])).tolist()
+            [10000, 10000, 11000]
+        """
+        shown = self.clocks(places)
+        shown *= MS
+        return shown
 
 
 WHENEVER = Schedule()

@@ -127,7 +127,7 @@ class NumberedCyclesOperator(OnTicks, nodes=(NumberedCycles,)):
         if before:
             number += before
         own = device.columns.build({CYCLE_NUMBER: (number, None, pa.int64())})
-        return [Events(node.schedule.clocks(rows.start) * MS, TICK, device.columns.beside(own, rows.frame))]
+        return [Events(node.schedule.times(rows.start), TICK, device.columns.beside(own, rows.frame))]
 
     @property
     def parts(self) -> list[Any]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from gpu_ops.core.cycles import MS, WINDOW
+from gpu_ops.core.cycles import WINDOW
 from gpu_ops.core.state_tables import MANY, Field, StateTable, Tables
 from gpu_ops.core.time import MAX_TIME, TICK, TIME_TYPE
 from gpu_ops.core.turns import CLOCK, PLACE
@@ -215,7 +215,7 @@ class IssuedOperator(OnTicks, nodes=(Issued,)):
 
     def _rows(self, rows: _Evaluated, ends: Any) -> Events:
         columns = self._device.columns
-        clock = columns.array(self._node.schedule.clocks(rows.place) * MS)
+        clock = columns.array(self._node.schedule.times(rows.place))
         own = columns.build({CLOCK: (clock, None, TIME_TYPE), PLACE: (columns.array(rows.window), None, pa.int64())})
         frame = columns.select(rows.frame, self._payload.names)
         return Events(columns.array(rows.place), ends, columns.beside(frame, own))

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from gpu_ops.core.arrow_buffers import room
-from gpu_ops.core.cycles import MS, WINDOW
+from gpu_ops.core.cycles import WINDOW
 from gpu_ops.core.state_tables import MANY, Field, RowRule, StateTable, Tables
 from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK, TIME_TYPE
 from gpu_ops.core.turns import CLOCK, PLACE
@@ -255,7 +255,7 @@ class IssuedTotalsOperator(Operator, nodes=(IssuedTotals,)):
             valid = None if made.nulls is None else columns.array(~made.nulls[at])
             own[each.name] = columns.array(values.view(np.float64) if each.double else values), valid, each.type
         if CLOCK in wanted:
-            own[CLOCK] = columns.array(node.schedule.clocks(made.since) * MS), None, TIME_TYPE
+            own[CLOCK] = columns.array(node.schedule.times(made.since)), None, TIME_TYPE
         if PLACE in wanted:
             own[PLACE] = columns.array(np.ascontiguousarray(made.of)), None, pa.int64()
         frame = columns.build(own)

@@ -110,7 +110,10 @@ class TurnNumbersOperator(_InOneStep, nodes=(TurnNumbers,)):
         clock = self._clock if node.moves else _LAST
         turns, clocks, moves, shown = self._device.kernels.numbered_turns(starts, keys, columns.array(ends), clock)
         clocks = clocks if node.moves else np.full_like(clocks, self._clock)
-        places, moves = ((each + self._turn) * TURN for each in (turns, moves))
+        for each in (turns, moves):
+            each += self._turn  # noqa: PLW2901  (in their own memory)
+            each *= TURN  # noqa: PLW2901
+        places = turns
         self._turn += len(turns) + len(moves)
         if len(moves):
             ticks.append((moves, shown))
