@@ -5,8 +5,8 @@ In the checkpoint's folder are
     query.json          whose checkpoint it is; made once, before the first epoch
     spark/              Spark's own log, with the inputs (offsets) of each epoch
     begun/              a file for each epoch: its inputs and CTIs, written before anything of it runs
-    committed/          a manifest for each epoch: its state and results. The last step of an epoch makes it
-    state/              the states of partitions, which manifests name
+    epochs/             a manifest for each epoch, made by its last step: it names the results, and the states of
+                        partitions, which are beside it (`gpu_ops.checkpoints`). Epoch 0 has number 1
     results/            the results of sinks that have no folder of their own
 
 Files of the log are made whole, by one of several who try, and never change.
@@ -15,17 +15,18 @@ Files of the log are made whole, by one of several who try, and never change.
 from __future__ import annotations
 
 import json
-import os
-import secrets
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from gpu_ops.core.json_kinds import TEXT, TIME, TRUTH, Kind, Many, Maybe, Object, Whole, defect
+from gpu_ops.checkpoints.manifests import Manifest, Manifests
+from gpu_ops.checkpoints.saved_states import SavedState
+from gpu_ops.core.json_kinds import ANY, TEXT, TIME, TRUTH, Kind, Many, Maybe, Object, Whole, defect
 from gpu_ops.errors import SourceError
-from gpu_ops.microbatches.files import make_folder, sync_folder
+from gpu_ops.microbatches.files import make_folder
+from gpu_ops.microbatches.folders import open_folder, writing
 
 _FORMAT = 1
 
@@ -46,11 +47,9 @@ _QUERY = Object(
 _BEGUN = Object({"query": TEXT, "epoch": Whole(), "offsets": Maybe(TEXT), "ctis": Many(Maybe(TIME))})
 _COMMITTED = Object(
     {
-        "query": TEXT,
-        "epoch": Whole(),
         "offsets": Maybe(TEXT),
         "inputs": Many(_INPUT),
-        "state": Many(_FILE),
+        "state": Many(Object({"attempt": TEXT, "saved": ANY})),
         "results": Many(_FILE),
         "late": Many(_FILE),
         "fates": Object(others=Whole()),
@@ -140,7 +139,7 @@ class EpochManifest:
         epoch: Its number.
         offsets: As in `Begun`.
         inputs: What it brought to each input.
-        state: The state of each partition after it.
+        state: The state of each partition after it: the name of the attempt that saved it, and where, as JSON values.
         results: The files of its results.
         late: The files of its late rows, if they are kept.
         fates: How many rows were late, by their fate.
@@ -152,7 +151,7 @@ class EpochManifest:
     epoch: int
     offsets: str | None
     inputs: Sequence[InputProgress]
-    state: Sequence[NamedFile]
+    state: Sequence[Any]
     results: Sequence[NamedFile]
     late: Sequence[NamedFile]
     fates: dict[str, int]
@@ -160,10 +159,27 @@ class EpochManifest:
     closed: bool
 
     @classmethod
-    def of(cls, said: dict[str, Any]) -> Self:
-        """A manifest from its JSON values."""
-        files = {name: [NamedFile(**each) for each in said[name]] for name in ("state", "results", "late")}
-        return cls(**{**said, **files, "inputs": [InputProgress(**each) for each in said["inputs"]]})
+    def of(cls, manifest: Manifest) -> Self:
+        """An epoch, of its manifest.
+
+        Raises:
+            SourceError: It is that of something else.
+        """
+        said = dict(manifest.content)
+        wrong = defect(said, _COMMITTED)
+        if wrong is not None:
+            raise SourceError(f"Manifest {manifest.number} is of no epoch: {wrong}.", remedy="Put back the right one.")
+        said |= {name: [NamedFile(**each) for each in said[name]] for name in ("results", "late")}
+        said |= {"inputs": [InputProgress(**each) for each in said["inputs"]]}
+        return cls(manifest.folder, manifest.number - 1, **said)
+
+    def to_manifest(self) -> Manifest:
+        """What is committed."""
+        content = asdict(self)
+        query, epoch = content.pop("query"), content.pop("epoch")
+        of = f"The manifest of epoch {epoch}"
+        states = [SavedState.from_json(of, each["saved"]) for each in self.state]
+        return Manifest(epoch + 1, query, [file for each in states for file in each.files], content)
 
 
 class EpochLog:
@@ -183,13 +199,13 @@ class EpochLog:
 
     @property
     def state(self) -> Path:
-        """The folder of states."""
-        return self.path / "state"
+        """The folder of manifests and states."""
+        return self.path / "epochs"
 
     def make(self) -> None:
         """Make the folders that are missing."""
         try:
-            for name in ("begun", "committed", "state", "results"):
+            for name in ("begun", "epochs", "results"):
                 make_folder(self.path / name)
         except OSError as error:
             raise SourceError(
@@ -221,10 +237,12 @@ class EpochLog:
 
     def last(self) -> int | None:
         """The last committed epoch; None before the first."""
-        with suppress(FileNotFoundError):
-            found = [int(each.stem) for each in (self.path / "committed").glob("*.json") if each.stem.isdecimal()]
-            return max(found, default=None)
-        return None
+        numbers = self._manifests.numbers()
+        return numbers[-1] - 1 if numbers else None
+
+    @property
+    def _manifests(self) -> Manifests:
+        return Manifests(open_folder(self.state, None))
 
     def begun(self, epoch: int) -> Begun | None:
         """What an epoch was begun with; None if it was not."""
@@ -243,18 +261,41 @@ class EpochLog:
         return found
 
     def committed(self, epoch: int) -> EpochManifest | None:
-        """The manifest of an epoch; None if it is not committed."""
-        said = read_json(self._of("committed", epoch), _COMMITTED)
-        return None if said is None else EpochManifest.of(said)
+        """The manifest of an epoch; None if it is not committed.
 
-    def commit(self, manifest: EpochManifest) -> bool:
+        Raises:
+            SourceError: It was, and is kept no longer.
+        """
+        manifests, number = self._manifests, epoch + 1
+        numbers = manifests.numbers()
+        if number in numbers:
+            return EpochManifest.of(manifests.read(number))
+        if numbers and number < numbers[-1]:
+            raise SourceError(
+                f"Epoch {epoch} is asked for, and {self.path} has committed epoch {numbers[-1] - 1}.",
+                remedy="Spark's part of the checkpoint is older than the rest: put back both as of one time.",
+            )
+        return None
+
+    def commit(self, manifest: EpochManifest) -> None:
         """Commit an epoch. Its files are on disk.
 
-        Returns:
-            Whether this call did; another driver may have been first.
+        Raises:
+            TakenError: Another driver has been first.
         """
-        sync_folder(self.state)
-        return create_once(self._of("committed", manifest.epoch), asdict(manifest))
+        self._manifests.commit(manifest.to_manifest())
+
+    def clean(self, keep: int) -> None:
+        """Remove all epochs but the newest ones, and what none of them needs.
+
+        Files of epochs that are not committed stay: somebody may be making them.
+        """
+        last = self.last()
+        self._manifests.clean(keep)
+        with suppress(OSError):
+            for each in (self.path / "begun").glob("*.json"):
+                if last is not None and each.stem.isdecimal() and int(each.stem) <= last - keep:
+                    each.unlink(missing_ok=True)
 
     def _of(self, folder: str, epoch: int) -> Path:
         return self.path / folder / f"{epoch:012d}.json"
@@ -267,33 +308,20 @@ def create_once(path: Path, said: dict[str, Any]) -> bool:
         Whether this call made it.
 
     Raises:
-        SourceError: The file system refuses, or has no hard links, by which that is known.
+        SourceError: The file system refuses, or has no way to tell one of two writers that it came second.
 
     Examples:
         >>> import tempfile
         >>> path = Path(tempfile.mkdtemp()) / "0.json"
-        >>> create_once(path, {"n": 1}), create_once(path, {"n": 2}), path.read_text().split()
-        (True, False, ['{', '"n":', '1', '}'])
+        >>> create_once(path, {"n": 1}), create_once(path, {"n": 2}), path.read_text()
+        (True, False, '{"n": 1}')
     """
-    unfinished = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
-    try:
-        with unfinished.open("xb") as file:
-            file.write(json.dumps(said, indent=1).encode())
-            file.flush()
-            os.fsync(file.fileno())
+    folder = open_folder(path.parent, None)
+    with writing(folder):
         try:
-            os.link(unfinished, path)
+            folder.publish(path.name, json.dumps(said).encode())
         except FileExistsError:
             return False
-        sync_folder(path.parent)
-    except OSError as error:
-        raise SourceError(
-            f"{path} cannot be made, or not so that one of two writers makes it: {error}",
-            remedy="Give a folder on a file system with hard links, with room and permission.",
-        ) from error
-    finally:
-        with suppress(FileNotFoundError):
-            unfinished.unlink()
     return True
 
 

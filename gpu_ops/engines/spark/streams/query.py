@@ -13,6 +13,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  (its usual name)
 
+from gpu_ops.checkpoints.manifests import TakenError
 from gpu_ops.core.arguments import whole
 from gpu_ops.devices import check_name
 from gpu_ops.engines.live.checkpoints import made_by
@@ -34,7 +35,7 @@ from gpu_ops.engines.spark.streams.log import (
     NamedFile,
     QueryRecord,
 )
-from gpu_ops.engines.spark.streams.sinks import Published, Sink, local_path, remove_older, sink
+from gpu_ops.engines.spark.streams.sinks import Published, Sink, local_path, sink
 from gpu_ops.engines.spark.streams.task import BACK, INPUT, EpochTask, run_epoch
 from gpu_ops.engines.spark.type_codecs import encoded_columns, encoded_names, encoded_schema
 from gpu_ops.engines.spark.types import column, filled, spark_schema
@@ -204,12 +205,14 @@ class StreamDriver:
     def _run(self, frame: DataFrame, of: tuple[Begun, EpochManifest | None]) -> EpochManifest:
         begun, before = of
         manifest = self._manifest(begun, self._reports(frame, begun, before))
-        if self.log.commit(manifest):
-            return manifest
-        raise SourceError(
-            f"Another driver has committed epoch {begun.epoch} of {self.log.path}: two run this query.",
-            remedy="Let one of them run; this one has stopped, and has changed nothing.",
-        )
+        try:
+            self.log.commit(manifest)
+        except TakenError as error:
+            raise SourceError(
+                f"Another driver has committed epoch {begun.epoch} of {self.log.path}: two run this query.",
+                remedy="Let one of them run; this one has stopped, and has changed nothing.",
+            ) from error
+        return manifest
 
     def _reports(self, frame: DataFrame, begun: Begun, before: EpochManifest | None) -> list[Any]:
         task = EpochTask(
@@ -219,7 +222,7 @@ class StreamDriver:
             self.plan.slots,
             begun.epoch,
             tuple(begun.ctis),
-            None if before is None else tuple(each.name for each in before.state),
+            None if before is None else tuple(before.state),
             str(self.log.state),
             str(self.results.folder),
             None if self.late is None else str(self.late.folder),
@@ -254,7 +257,7 @@ class StreamDriver:
             begun.epoch,
             begun.offsets,
             inputs,
-            files("state"),
+            [each["state"] for each in reports],
             files("results"),
             files("late"),
             fates,
@@ -263,12 +266,8 @@ class StreamDriver:
         )
 
     def _clean(self, manifest: EpochManifest) -> None:
-        """Remove what no kept epoch needs. Files of later epochs stay: somebody may be writing them."""
-        kept = {each.name for each in manifest.state}
-        for epoch in range(max(manifest.epoch - self.keep + 1, 0), manifest.epoch):
-            older = self.log.committed(epoch)
-            kept |= set() if older is None else {each.name for each in older.state}
-        remove_older(self.log.state, manifest.epoch, tuple(kept))
+        """Remove what no kept epoch needs. Files of later epochs stay: somebody may be making them."""
+        self.log.clean(self.keep)
         for each in (self.results, self.late):
             if each is not None:
                 each.clean(manifest.epoch)

@@ -164,7 +164,7 @@ class FolderSink:
             )
 
     def clean(self, epoch: int) -> None:  # noqa: D102
-        remove_older(self.folder, epoch, ())
+        remove_older(self.folder, epoch)
 
 
 @dataclass(frozen=True)
@@ -186,7 +186,7 @@ class FunctionSink:
             create_once(done, {})
 
     def clean(self, epoch: int) -> None:  # noqa: D102
-        remove_older(self.folder, epoch, ())
+        remove_older(self.folder, epoch)
         for each in self.folder.glob("*.published.json"):
             if int(each.name.partition(".")[0]) < epoch:
                 each.unlink(missing_ok=True)
@@ -234,15 +234,15 @@ class StoreSink:
                 )
 
     def clean(self, epoch: int) -> None:  # noqa: D102
-        remove_older(self.folder, epoch, ())
+        remove_older(self.folder, epoch)
 
 
-def remove_older(folder: Path, epoch: int, kept: Sequence[str]) -> None:
-    """Remove the files that tasks wrote for epochs up to one, but for some. What cannot be removed stays."""
+def remove_older(folder: Path, epoch: int) -> None:
+    """Remove the files that tasks wrote for epochs up to one. What cannot be removed stays."""
     with suppress(OSError):
         for each in folder.iterdir():
             written = age(each.name)
-            if written is not None and written <= epoch and each.name not in kept:
+            if written is not None and written <= epoch:
                 with suppress(OSError):
                     each.unlink()
 

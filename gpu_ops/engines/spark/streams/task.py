@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,15 +14,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
 
+from gpu_ops.checkpoints.manifests import prefix
+from gpu_ops.checkpoints.saved_states import SavedState
 from gpu_ops.core.arrow_buffers import integers
 from gpu_ops.core.bounds import Bounds
 from gpu_ops.core.threads import usual_threads
 from gpu_ops.core.time import TIME_TYPE, utc
+from gpu_ops.engines.live.restored import Start, restored_state
+from gpu_ops.engines.live.running_query import RunningQuery
+from gpu_ops.engines.live.saving import save_state
 from gpu_ops.engines.spark.between_tasks import spare_the_next
 from gpu_ops.engines.spark.sending import concise
 from gpu_ops.engines.spark.sides import Slots
 from gpu_ops.engines.spark.type_codecs import decoded_arrays, encoded_schema
 from gpu_ops.engines.spark.worker import worker_device
+from gpu_ops.microbatches.files import write
+from gpu_ops.microbatches.folders import open_folder
 from gpu_ops.plan.nodes import Node
 
 INPUT = "input"
@@ -42,7 +50,7 @@ class EpochTask:
         slots: The columns in which rows come.
         epoch: The epoch's number.
         ctis: The CTI of each input; None before there is any.
-        before: For each partition the file of its state; None before the first epoch.
+        before: For each partition its state, as its manifest names it; None before the first epoch.
         state: The folder of states.
         results: The folder for results.
         late: The folder for late rows; None if they are not kept.
@@ -56,7 +64,7 @@ class EpochTask:
     slots: Slots
     epoch: int
     ctis: tuple[int | None, ...]
-    before: tuple[str, ...] | None
+    before: tuple[Any, ...] | None
     state: str
     results: str
     late: str | None
@@ -109,7 +117,7 @@ def run_epoch(task: EpochTask, batches: Iterable[pa.RecordBatch]) -> Iterator[pa
 
 
 def _stepped(task: EpochTask, partition: int, rows: list[pa.Table], device: str) -> dict[str, Any]:
-    query = _restored(task, partition, device)
+    query, saved = _restored(task, partition, device)
     late_before = dict(query.status().late)
     for name, cti, table in zip(task.names, task.ctis, rows, strict=True):
         if cti is not None:
@@ -118,30 +126,60 @@ def _stepped(task: EpochTask, partition: int, rows: list[pa.Table], device: str)
             query.push(table, input=name)
     if task.ends:
         query.close()
-    attempt = f"{task.epoch:012d}-{partition:05d}-{secrets.token_hex(8)}"
+    attempt = f"{partition:05d}-{secrets.token_hex(8)}"
+    written = f"{task.epoch:012d}-{attempt}"
     results, late = query.results(), query.late()
     report = {
         "inputs": [{"rows": table.num_rows, "latest": _latest(table)} for table in rows],
         "fates": {name: count - late_before.get(name, 0) for name, count in query.status().late.items()},
-        "results": _written(results, Path(task.results), attempt),
-        "late": None if task.late is None else _written(late, Path(task.late), attempt),
+        "results": _written(results, Path(task.results), written),
+        "late": None if task.late is None else _written(late, Path(task.late), written),
         "cti": query.cti,
     }
-    path = Path(task.state) / f"{attempt}.checkpoint"
-    query.checkpoint(path)
-    return report | {"state": {"name": path.name, "size": path.stat().st_size, "rows": 0}}
+    saved = save_state(query, open_folder(task.state, None), prefix(task.epoch + 1, f"{attempt}-"), saved)
+    _keep((task.state, partition), _Kept(attempt, query, saved))
+    return report | {"state": {"attempt": attempt, "saved": saved.to_json()}}
 
 
-def _restored(task: EpochTask, partition: int, device: str) -> Any:
-    """The partition's running query as the last committed epoch left it."""
-    from gpu_ops.engines.live.restored import Start, restored
-    from gpu_ops.engines.live.running_query import RunningQuery
+@dataclass(frozen=True)
+class _Kept:
+    """A running query as an attempt has left it.
 
+    Attributes:
+        attempt: The attempt.
+        query: The query.
+        saved: Its state, as it was saved.
+    """
+
+    attempt: str
+    query: RunningQuery
+    saved: SavedState
+
+
+_KEPT: OrderedDict[tuple[str, int], _Kept] = OrderedDict()
+"""The last queries of this worker, by their folders and partitions. One whose attempt was not committed is no use."""
+
+_MOST_KEPT = 4
+
+
+def _keep(of: tuple[str, int], kept: _Kept) -> None:
+    _KEPT[of] = kept
+    while len(_KEPT) > _MOST_KEPT:
+        _KEPT.popitem(last=False)
+
+
+def _restored(task: EpochTask, partition: int, device: str) -> tuple[RunningQuery, SavedState | None]:
+    """The partition's running query as the last committed epoch left it, and what is saved of it."""
+    kept = _KEPT.pop((task.state, partition), None)  # a step that fails leaves nothing of it
     if task.before is None:
-        return RunningQuery(task.plan, device)
-    path = Path(task.state) / task.before[partition]
+        return RunningQuery(task.plan, device), None
+    before = task.before[partition]
+    if kept is not None and kept.attempt == before["attempt"]:
+        return kept.query, kept.saved
+    saved = SavedState.from_json(f"The state of partition {partition}", before["saved"])
     # Only tasks write there: damage is looked for, and what is sound is not doubted. The driver has compared functions.
-    return restored(path, Start(task.plan, device, if_functions_changed="accept"), Bounds(trust=True))
+    start = Start(task.plan, device, if_functions_changed="accept")
+    return restored_state(task.state, open_folder(task.state, None), saved, start, Bounds(trust=True)), saved
 
 
 def _latest(table: pa.Table) -> int | None:
@@ -150,8 +188,6 @@ def _latest(table: pa.Table) -> int | None:
 
 def _written(table: pa.Table | None, folder: Path, attempt: str) -> dict[str, Any] | None:
     """A file of rows; none if there are none."""
-    from gpu_ops.microbatches.files import write
-
     if table is None or not table.num_rows:
         return None
     name = f"{attempt}.parquet"
