@@ -85,6 +85,8 @@ _OVERFLOW = re.compile(
 )
 """Spark's errors for numbers that do not fit."""
 
+_PLAN = "=== Streaming Query ==="
+
 _MESSAGE = re.compile(r"gpu_ops\.errors\.(\w+): (.*?)(?: SQLSTATE: \w+)?$", re.MULTILINE)
 _PARTS = re.compile(r"(.*?) \[(?:column '(.*?)')?(?:(?:, )?row (\d+))?(?:(?:, )?(.*?))?\](?: (.*))?")
 
@@ -98,11 +100,13 @@ def unwrapped(error: BaseException) -> GpuOpsError | None:
         >>> error, error.column, error.remedy
         (TimeError("The end is null. [column 'e'] Fill it."), 'e', 'Fill it.')
     """
-    found = _MESSAGE.search(str(error))
+    # What ends a streaming query is followed by its plan, which has the texts of all errors that rows may raise.
+    said = str(error).partition(_PLAN)[0]
+    found = _MESSAGE.search(said)
     kind = getattr(errors, found[1], None) if found else None
     if found is None or not (isinstance(kind, type) and issubclass(kind, GpuOpsError)):
-        own = _OVERFLOW.search(str(error))
-        return worker_error(str(error)) if own is None else IntegerOverflowError(f"In Spark: {own[0]}", remedy=REMEDY)
+        own = _OVERFLOW.search(said)
+        return worker_error(said) if own is None else IntegerOverflowError(f"In Spark: {own[0]}", remedy=REMEDY)
     parts = _PARTS.fullmatch(found[2])
     if parts is None:
         return kind(found[2])
