@@ -27,7 +27,8 @@ pytestmark = [pytest.mark.services, pytest.mark.usefixtures("few_tasks")]
 
 def drawn(seed: int, count: int = 4, rows: int = 12, jitter: int = 45) -> list[Epoch]:
     """Epochs whose rows are up to so many seconds out of order."""
-    made, epochs = random.Random(seed), []
+    made = random.Random(seed)
+    epochs: list[Epoch] = []
     for number in range(count):
         starts = [max(0, 40 * number + made.randrange(-jitter, 40)) for _ in range(rows)]
         epochs.append([(at, at + made.randrange(1, 90), made.choice("abcd"), made.randrange(100)) for at in starts])
