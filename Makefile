@@ -125,7 +125,7 @@ $(JAR):
 
 # Likewise. The folder is called like its list of jars, with the version behind it.
 $(KAFKA_FOLDERS):
-	@$(if $(FOUND_MAVEN),,$(error $(NO_MAVEN)))echo 'Fetching $(@F) (some 50 MB)' >&2
+	@$(if $(FOUND_MAVEN),,$(error $(NO_MAVEN)))echo 'Fetching $(@F)' >&2
 	@rm -rf $(KAFKA)/part/$(@F)
 	@name='$(@F)'; mvn --batch-mode --quiet --update-snapshots -Dstyle.color=never --file "requirements/$${name%-*}.xml" \
 		dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=$(KAFKA)/part/$(@F) >&2

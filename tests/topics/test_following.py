@@ -354,6 +354,23 @@ def test_two_topics_and_late_rows(kafka: Broker, tmp_path: Path) -> None:
     assert pa.ipc.open_stream(message.value()).read_all().num_rows == 1
 
 
+def test_a_run_goes_on_in_one_process(kafka: Broker, source: g.Topic, expected: list[Any], few_messages: None) -> None:
+    """Its own function raises at the second step, and again at the fifth: what was taken in is not read again."""
+    into = sink_of(kafka)
+    steps = itertools.count(1)
+
+    def interrupt(_: RunningQuery) -> None:
+        if next(steps) in (2, 5):
+            raise ValueError
+
+    live = query(source).start(device="cpu")
+    for _ in range(2):
+        with pytest.raises(ValueError, match=r"^$"):
+            live.follow(source, into=into, every=3, timeout=0, on_step=interrupt)
+    live.follow(source, into=into, every=3, timeout=0, on_step=interrupt)
+    assert held(kafka, into.name) == expected
+
+
 def test_time_bounds_an_epoch_and_a_timeout_ends_it(kafka: Broker, source: g.Topic) -> None:
     """Without a sink `results` gives them; a topic that has come to rest ends nothing by itself."""
     name = kafka.topic("bids", 2)

@@ -247,6 +247,7 @@ class _FollowedTopics:
         keep: How many checkpoints are kept.
         pace: When the next epoch ends.
         epoch: The last epoch that has ended.
+        offsets: The offset of the next message to take in, of each partition.
         delivered: The last one whose results were delivered.
         noted: The last one of which a checkpoint says so.
     """
@@ -261,10 +262,12 @@ class _FollowedTopics:
     keep: int
     pace: Pace
     epoch: int = field(init=False)
+    offsets: dict[Partition, int] = field(init=False)
     delivered: int = field(init=False)
     noted: int = field(init=False)
 
     def __post_init__(self) -> None:
+        self.offsets = dict(self.reader.offsets)
         self.epoch = self.live.positions.get("epoch", 0)
         self.delivered = self.noted = self.live.positions.get("delivered", self.epoch)
 
@@ -298,6 +301,7 @@ class _FollowedTopics:
                 self.take(name, messages)
             if found:
                 heard = now
+                self.note()
                 self.pace.step()
                 if on_step is not None:
                     theirs(on_step, self.live)
@@ -307,6 +311,7 @@ class _FollowedTopics:
             if now - looked >= _LOOK_S:
                 looked = now
                 self.reader.look_for_partitions()
+                self.offsets = {**self.reader.offsets, **self.offsets}
                 if now - heard >= _LOOK_S and self.noted < self.epoch:
                     self.save(again=True)
             if patience is not None and self.reader.ended and now - heard >= patience:
@@ -327,6 +332,7 @@ class _FollowedTopics:
             self._push(rows, name)
         if all(cti == MAX_TIME for cti in self.live.input_ctis().values()):
             self.live.close()
+        self.offsets |= {(name, message.partition()): message.offset() + 1 for message in messages}
         self.calls.at(None)
 
     def _push(self, rows: MessageRows, name: str | None) -> None:
@@ -378,9 +384,18 @@ class _FollowedTopics:
         servers = sink.writer.topic.servers
         return {
             (self.topics[name].name, number): offset
-            for (name, number), offset in self.reader.offsets.items()
+            for (name, number), offset in self.offsets.items()
             if self.topics[name].servers == servers
         }
+
+    def note(self) -> None:
+        """Copy the places to `RunningQuery.positions`: an error behind it leaves a query that may follow again."""
+        live = self.live
+        places = [_TopicPlace(_position(at), self.identities[at[0]], offset) for at, offset in self.offsets.items()]
+        live.following.places = [*places, *self.sinks]
+        cti = max(live.cti, live.positions.get("cti", MIN_TIME))
+        live.positions = {"cti": cti, "epoch": self.epoch, "delivered": self.delivered}
+        live.positions |= {place.name: place.mark().sequence for place in live.following.places}
 
     def save(self, *, again: bool = False) -> None:
         """Write a checkpoint.
@@ -389,17 +404,7 @@ class _FollowedTopics:
             again: Whether nothing was taken in since the last one, which it replaces.
         """
         live, following = self.live, self.live.following
-        places = [
-            _TopicPlace(_position(at), self.identities[at[0]], offset) for at, offset in self.reader.offsets.items()
-        ]
-        following.places = [*places, *self.sinks]
-        own = {
-            "cti": max(live.cti, live.positions.get("cti", MIN_TIME)),
-            "epoch": self.epoch,
-            "delivered": self.delivered,
-        }
-        live.positions = own | {place.name: place.sequence for place in places}
-        live.positions |= {sink.name: sink.mark().sequence for sink in self.sinks}
+        self.note()
         if self.checkpoint is not None:
             same = again and following.kept_at == self.checkpoint
             live.keep_at(self.checkpoint, self.keep, again=same)
@@ -462,6 +467,8 @@ def _sinks(
         name: (each, stack.enter_context(each.writer())) for name, each in targets.items() if isinstance(each, Store)
     }
     positions = {name: at for name, at in live.positions.items() if name not in targets or name in stores}
+    # Of a query that has followed in this process, or is restored.
+    marks = {**following.marks, **{place.name: place.mark() for place in following.places}}
     for name in SINKS:
         if name in live.positions and name not in targets:
             raise SourceError(
@@ -473,7 +480,7 @@ def _sinks(
     sinks: list[EpochSink] = [_StoreEpochs(outlet) for outlet in outlets.values()]
     for name, each in targets.items():
         if isinstance(each, Topic):
-            mark = following.marks.get(name, Mark(None, 0))
+            mark = marks.get(name, Mark(None, 0))
             writer = stack.enter_context(TopicWriter(each))
             sinks.append(_TopicEpochs(name, writer, following.follower, mark.sequence, mark.store or ""))
     return sinks
