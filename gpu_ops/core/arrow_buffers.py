@@ -104,6 +104,12 @@ def copied(array: pa.Array) -> pa.Array:
     return pa.concat_arrays([array, array.slice(0, 0)])
 
 
+def table_copied(table: pa.Table) -> pa.Table:
+    """The same rows in buffers of their own."""
+    columns = [pa.chunked_array(map(copied, column.chunks), column.type) for column in table.columns]
+    return pa.Table.from_arrays(columns, schema=table.schema)
+
+
 HEAP = (32 << 20) - (64 << 10)
 """The most bytes that the heap keeps for the next array (glibc; `gpu_ops.devices.cpu.kernels` has it do so)."""
 

@@ -333,6 +333,21 @@ def test_state_is_tables_with_names_and_types() -> None:
     assert told(of_window["waiting"].select(["low", "high"]).rename_columns(["start", "end"])) == [(90, 95)]
 
 
+@pytest.mark.parametrize("device", HERE)
+def test_state_that_was_read_stays_what_it_was(device: str) -> None:
+    # a  2 ├───────────┤ 90   the second changes the totals of its group in their place, after
+    # a        8 ├─────┤ 90   the state was read
+    live = tasks().by("who").snapshot().agg(n=g.count()).start(device=device)
+    live.push({"at": [2], "until": [90], "who": ["a"]})
+    live.advance(at_us(5))
+    state = live.state()
+    before = {name: table.to_pylist() for name, table in state.items()}
+    live.push({"at": [8], "until": [90], "who": ["a"]})
+    live.advance(at_us(20))
+    assert live.state() != state
+    assert {name: table.to_pylist() for name, table in state.items()} == before
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "key",

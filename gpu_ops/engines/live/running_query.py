@@ -13,6 +13,7 @@ from typing import Any, Self
 
 import pyarrow as pa
 
+from gpu_ops.core.arrow_buffers import table_copied
 from gpu_ops.core.bounds import TRUSTLESS
 from gpu_ops.core.other_names import OtherNames
 from gpu_ops.core.own_errors import own_errors
@@ -475,7 +476,7 @@ class RunningQuery(QueryState, OtherNames):
             late=dict(self._late),
             cti_in=min(ctis),
             cti_out=self._cti,
-            state_bytes=0 if failed else sum(table.nbytes for table in self.state().values()),
+            state_bytes=0 if failed else sum(table.nbytes for table in whole(self._in_parts()).values()),
             waiting=0 if failed else self._waiting,
             invalid=dict(invalid),
             failed=failed,
@@ -487,10 +488,12 @@ class RunningQuery(QueryState, OtherNames):
     def state(self) -> dict[str, pa.Table]:
         """The query's whole state as readable tables, named ``"<number> <node>/<table>"``.
 
+        They are copies: later steps do not change them.
+
         Raises:
             QueryFailedError: The query has failed.
         """
-        return whole(self._in_parts())
+        return {name: table_copied(table) for name, table in whole(self._in_parts()).items()}
 
     def _in_parts(self) -> dict[str, Sequence[StatePart]]:
         made = {
