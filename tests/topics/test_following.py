@@ -280,11 +280,14 @@ def test_a_topic_that_lost_messages_or_was_made_anew_is_refused(kafka: Broker, t
 # Other sources and sinks
 
 
+@pytest.mark.parametrize("kept", ["in a file", "in a folder"])
 def test_results_go_into_a_store_once(
-    kafka: Broker, source: g.Topic, expected: list[Any], tmp_path: Path, few_messages: None
+    kept: str, source: g.Topic, expected: list[Any], tmp_path: Path, few_messages: None
 ) -> None:
     """It ends behind the checkpoint of its third epoch, and its second life behind the store's next batch."""
     into, path = g.store(tmp_path / "totals"), tmp_path / "checkpoint"
+    if kept == "in a folder":
+        path.mkdir()
     live = query(source).start(device="cpu")
     with pytest.MonkeyPatch.context() as patch:
         deliver = following_topics._FollowedTopics._deliver
