@@ -204,6 +204,8 @@ class Deliveries(Node):
         drops = self.drops | (frozenset(self.droppable) - {*wanted})
         read = {PLACE, IS_NEW, IS_OLD, self.passes, *self._grouped, *({CLOCK, DUE, *self.shown} - drops)}
         read |= {DUE} if self.snapshot is not None else set()
+        if IS_NEW in self.rows.schema.names:
+            read |= {name for name in self.rows.schema.names if name.startswith(f"{PLACE} ")}
         names = tuple(name for name in self.rows.schema.names if name in read)
         rest = [tuple(each.schema.names) for each in (self.ticks, self.posts) if each is not None]
         return [names, *rest, *([names] if self.waiting is not None else [])]

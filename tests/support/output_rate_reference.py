@@ -95,6 +95,8 @@ class Output:
         """The first rows of each group."""
         per_group = self.node.kind == "row per group"
         new = [row for row in rows if self.passes(row) and (row[ROW] == NEW or not per_group) and self.is_free(row)]
+        if not per_group:  # of those of a group the last one
+            new = in_order(new, last(new, self.key))
         self.post(place, NEW, new)
         if per_group:
             keys = {self.key(row) for row in new}
@@ -163,7 +165,7 @@ class Output:
             return quiet + changed, quiet + in_order(self.rows, first(passing_old, self.key))
         if node.selection == "all" and node.kind == "aggregated and grouped":
             made = list[Row]()
-            changed_keys = set()
+            changed_keys, left = set(), set()
             for row in self.rows:
                 face = row if row[ROW] == NEW else self.groups.get(self.key(row))
                 if face is None:
@@ -171,7 +173,12 @@ class Output:
                 kept = {name: row[name] for name in (*node.values, *([node.passes] if node.passes else []))}
                 shown = {**face, **kept}
                 if row[ROW] == NEW or not node.waits:
-                    made.append(shown)
+                    # Of what leaves at once, each group has one row.
+                    at = row["place"], self.key(row)
+                    if row[ROW] == NEW or at not in left:
+                        made.append(shown)
+                    if row[ROW] == OLD:
+                        left.add(at)
                     changed_keys.add(self.key(row))
                 self.groups.pop(self.key(row), None)
                 self.groups[self.key(row)] = shown

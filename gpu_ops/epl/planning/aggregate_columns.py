@@ -8,12 +8,14 @@ from dataclasses import dataclass, field, replace
 import narwhals as nw
 
 from gpu_ops.core.time import LIFETIME
-from gpu_ops.core.turns import PLACE
+from gpu_ops.core.turns import PLACE, of_stream
 from gpu_ops.plan.aggregates import Aggregate
 from gpu_ops.plan.deliveries import Delivered, Life
 from gpu_ops.plan.expressions import bare_column, column_names
 from gpu_ops.texts.binding.bound import Bound
 from gpu_ops.texts.binding.scope import StreamScope
+
+_NEWEST = "@newest"
 
 
 @dataclass
@@ -25,12 +27,14 @@ class AggregateColumns:
         columns: Expressions of single events, by the names of their columns.
         made: The aggregates.
         named: What the names of its columns begin with, behind the `@`.
+        joined: Whether the events are rows of a join, of an event of each stream.
     """
 
     events: StreamScope
     columns: dict[str, nw.Expr] = field(default_factory=dict)
     made: list[Delivered] = field(default_factory=list)
     named: str = ""
+    joined: bool = False
     _named: dict[str, str] = field(default_factory=dict)
 
     def column(self, bound: Bound, hint: str = "read") -> str:
@@ -40,6 +44,22 @@ class AggregateColumns:
             self._named[key] = f"@{self.named}{hint} {len(self.columns)}"
             self.columns[self._named[key]] = bound.value
         return self._named[key]
+
+    def stream_of(self, value: nw.Expr) -> int | None:
+        """The number of the only stream of a join that an expression reads; None for others, and without a join."""
+        streams = self.events.streams if self.joined else ()
+        names = [{each.columns.get(name, name) for name in each.schema.names} for each in streams]
+        read = {*column_names(value, [name for own in names for name in own])}
+        found = [number for number, own in enumerate(names) if own & read]
+        return found[0] if len(found) == 1 else None
+
+    def arrival(self, stream: int | None = None) -> tuple[str, ...]:
+        """The columns that tell in which order events came; of a join, in which those of a stream met others first."""
+        if not self.joined:
+            return (PLACE,)
+        places = [of_stream(PLACE, number) for number in range(len(self.events.streams))]
+        self.columns.setdefault(_NEWEST, nw.max_horizontal(*map(nw.col, places)))
+        return (_NEWEST, *(places if stream is None else places[stream : stream + 1]))
 
     @property
     def words(self) -> dict[str, str]:

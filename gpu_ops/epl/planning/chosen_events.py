@@ -27,18 +27,26 @@ BY_PLACE = frozenset({"first", "last", "window", "nth"})
 BY_VALUE = frozenset({"maxby", "minby", "sorted"})
 
 
-def placed(column: str, n: int, order: Sequence[str] = (), down: Sequence[bool] = ()) -> Aggregate:
+def placed(
+    column: str, n: int, order: Sequence[str] = (), down: Sequence[bool] = (), arrival: Sequence[str] = (PLACE,)
+) -> Aggregate:
     """The n-th value in an order, -1 the last: by some columns, some of them descending, then by arrival."""
-    return _in_order("nth", column, order, down, {"n": n})
+    return _in_order("nth", column, (*order, *arrival), down, {"n": n})
 
 
-def listed(column: str, order: Sequence[str] = (), down: Sequence[bool] = ()) -> Aggregate:
-    """All values in an order, as `placed` has it."""
-    return _in_order("collect_list", column, order, down, {})
+def listed(
+    column: str,
+    order: Sequence[str] = (),
+    down: Sequence[bool] = (),
+    arrival: Sequence[str] = (PLACE,),
+    *,
+    once: bool = False,
+) -> Aggregate:
+    """All values in an order, as `placed` has it; once for each value of the last column of the order."""
+    return _in_order("collect_list", column, (*order, *arrival), down, {"once": True} if once else {})
 
 
-def _in_order(kind: str, column: str, order: Sequence[str], down: Sequence[bool], options: dict[str, Any]) -> Aggregate:
-    given = (*order, PLACE)
+def _in_order(kind: str, column: str, given: Sequence[str], down: Sequence[bool], options: dict[str, Any]) -> Aggregate:
     directions = tuple(down) + (False,) * (len(given) - len(down))
     return g.aggregate(
         kind, column, *map(nw.col, given), options={**options, "keeps_null": True, "descending": directions}
@@ -65,6 +73,8 @@ def by_place(
         )
     bound = bind_shown(given[0], aggregates.events)
     column, index = aggregates.column(bound), _index(call, given)
+    if aggregates.joined and name != "nth":
+        return _of_join(aggregates, name, bound, index, held, keys, life)
     if name == "nth":
         return Bound(_nth(aggregates, column, index or 0, held, keys), bound.type)
     if life == "ever":
@@ -83,11 +93,45 @@ def by_place(
     return Bound(nw.col(aggregates.add(aggregates.only(made, held), keys, life)), bound.type)
 
 
+def _of_join(
+    aggregates: AggregateColumns,
+    name: str,
+    bound: Bound,
+    index: int | None,
+    held: list[nw.Expr],
+    keys: tuple[str, ...] | None,
+    life: Life,
+) -> Bound:
+    """`first`, `last` and `window` of a join: each event of a stream is there once, however many others it meets.
+
+    They stand in the order in which they met others first. Source: Esper's aggregates of events.
+    """
+    stream, column = aggregates.stream_of(bound.value), aggregates.column(bound)
+    arrival, held = aggregates.arrival(stream), [*held, *_there(aggregates, stream)]
+    held = [*held, ~bound.value.is_null()] if life == "ever" else held
+    if name != "window" and not index:
+        made = placed(column, 0 if name == "first" else -1, arrival=arrival)
+        return Bound(nw.col(aggregates.add(aggregates.only(made, held), keys, life)), bound.type)
+    made = listed(column, arrival=arrival, once=stream is not None)
+    if name == "window":
+        value = nw.col(aggregates.add(aggregates.only(made, held), keys, life))
+        return Bound(nw.when(value.list.len() > 0).then(value), pa.list_(bound.type))
+    at = (index or 0) if name == "first" else -1 - (index or 0)
+    made = g.aggregate("nth_listed", column, *made.others, options={**made.options, "n": at})
+    return Bound(nw.col(aggregates.add(aggregates.only(made, held), keys, life)), bound.type)
+
+
+def _there(aggregates: AggregateColumns, stream: int | None) -> list[nw.Expr]:
+    """That a row has an event of a stream: that of an outer join may have none."""
+    there = "" if stream is None else aggregates.events.streams[stream].there
+    return [~nw.col(there).is_null()] if there else []
+
+
 def last_of(aggregates: AggregateColumns, bound: Bound, life: Life) -> nw.Expr:
     """What the last row has, null too, by the keys of the level."""
     column = aggregates.column(bound)
-    if pa.types.is_nested(bound.type):
-        return nw.col(aggregates.add(placed(column, -1), None, life))
+    if aggregates.joined or pa.types.is_nested(bound.type):
+        return nw.col(aggregates.add(placed(column, -1, arrival=aggregates.arrival()), None, life))
     return _first_or_last(aggregates, "last", column, [], None, life)
 
 
@@ -141,15 +185,17 @@ def by_value(
             raise unsupported(bound, f"{call.name} by arrays or records")
         columns.append(aggregates.column(bound))
         down.append((isinstance(each, SortKey) and each.descending) != (name == "maxby"))
-    column = aggregates.column(event)
+    column, stream = aggregates.column(event), aggregates.stream_of(event.value)
+    arrival, held = aggregates.arrival(stream), [*held, *_there(aggregates, stream)]
     if name == "sorted":
-        value = nw.col(aggregates.add(aggregates.only(listed(column, columns, down), held), keys, life))
+        every = listed(column, columns, down, arrival, once=stream is not None)
+        value = nw.col(aggregates.add(aggregates.only(every, held), keys, life))
         return Bound(nw.when(value.list.len() > 0).then(value), pa.list_(event.type))
-    best = nw.col(aggregates.add(aggregates.only(placed(column, 0, columns, down), held), keys, life))
+    best = nw.col(aggregates.add(aggregates.only(placed(column, 0, columns, down, arrival), held), keys, life))
     if life == "ever" and name == "maxby" and len(columns) == 1:
         # As in Esper, an event with a null key gives way to any that comes after it.
         known = nw.col(aggregates.add(aggregates.only(g.count(columns[0]), held), keys, life)).fill_null(0) > 0
-        newest = nw.col(aggregates.add(aggregates.only(placed(column, -1), held), keys, life))
+        newest = nw.col(aggregates.add(aggregates.only(placed(column, -1, arrival=arrival), held), keys, life))
         best = nw.when(known).then(best).otherwise(newest)
     return Bound(best, event.type)
 

@@ -283,7 +283,7 @@ class _QueryPlanner:
         condition = without(query.where, self._held)
         condition = with_bounds_as_said(condition) if query.joins and condition is not None else condition
         where = None if condition is None or _waits(condition) else bind_condition(condition, events).value
-        aggregates = PlannedAggregates(events, within=self._context.key)
+        aggregates = PlannedAggregates(events, within=self._context.key, joined=bool(query.joins))
         levels, keys = self._groups(aggregates, events)
         asked = self._subqueries.asked()
         scope = DeliveredScope(events, aggregates, keys, asked, levels)

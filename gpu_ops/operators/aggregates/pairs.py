@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from gpu_ops.operators.aggregates.block import Block, nan_if_special
-from gpu_ops.operators.aggregates.forms import nearest_floats, number_columns, ordered_columns
+from gpu_ops.devices import Device
+from gpu_ops.operators.aggregates.block import Block, Column, nan_if_special
+from gpu_ops.operators.aggregates.forms import column_name, nearest_floats, number_columns, ordered_columns
 from gpu_ops.operators.aggregates.holistic import (
     Members,
     as_lists,
+    column_of,
     list_of_ordered,
     members_of,
     order_keys,
@@ -78,17 +80,56 @@ def pairs(block: Block, chosen: Members, order: Any) -> Iterator[SlotEvents]:
         low = high
 
 
-def _collect(block: Block, aggregate: Aggregate) -> Any:
-    value = whole(block, aggregate.expression)
-    chosen = members_of(block, aggregate, value)
+def _listed(block: Block, aggregate: Aggregate, value: Column) -> Iterator[tuple[Any, Any]]:
+    """(values in order, how many each slot has), some slots at a time."""
+    chosen, columns = members_of(block, aggregate, value), block.device.columns
     refuse_counts(chosen.counts, what="collect_list", remedy=_FEWER, width=1)
     down = aggregate.options.get("descending", ())
     keys = order_keys(block, (*aggregate.others, aggregate.expression), chosen, down)
     order = stable_order(keys, chosen.first, block.device)
-    rows = chosen.pick(value.arrays[0], block)
-    columns = block.device.columns
-    lists = ((columns.take(value.distinct, rows[some.at]), some.counts) for some in pairs(block, chosen, order))
-    return as_lists(block, aggregate, lists)
+    rows, number = chosen.pick(value.arrays[0], block), None
+    if aggregate.options.get("once"):
+        number = chosen.pick(column_of(block, aggregate.others[-1]).arrays[0], block)
+    for each in pairs(block, chosen, order):
+        some = each if number is None else _once(each, number, block.device)
+        yield columns.take(value.distinct, rows[some.at]), some.counts
+
+
+def _once(some: SlotEvents, number: Any, device: Device) -> SlotEvents:
+    """The first of the events of a slot that have one number."""
+    take = device.kernels.take
+    slot, _ = device.kernels.expand(some.counts)
+    own = take(number, some.at)
+    order = stable_order([slot, own], slot, device)
+    sorted_slot, sorted_own = take(slot, order), take(own, order)
+    is_first = np.ones_like(sorted_slot, dtype=np.bool_)
+    is_first[1:] = (sorted_slot[1:] != sorted_slot[:-1]) | (sorted_own[1:] != sorted_own[:-1])
+    kept = np.empty_like(is_first)
+    kept[order] = is_first
+    before = np.concatenate([np.zeros_like(slot, shape=1, dtype=np.int64), np.cumsum(kept.astype(np.int64))])
+    ends = np.cumsum(some.counts)
+    return SlotEvents(some.low, some.high, some.at[kept], before[ends] - before[ends - some.counts])
+
+
+def _collect(block: Block, aggregate: Aggregate) -> Any:
+    return as_lists(block, aggregate, _listed(block, aggregate, whole(block, aggregate.expression)))
+
+
+def _nth_listed(block: Block, aggregate: Aggregate) -> Any:
+    """What stands at a place of the list that `collect_list` makes."""
+    value, n = whole(block, aggregate.expression), aggregate.options["n"]
+    columns, name, made = block.device.columns, column_name(aggregate.expression), []
+    for frame, counts in _listed(block, aggregate, value):
+        ends = np.cumsum(counts)
+        found = (ends - counts if n >= 0 else ends) + n
+        there = (counts > n) if n >= 0 else (counts >= -n)
+        if not columns.rows(frame):
+            made.append(columns.nulls(frame, len(counts)))
+            continue
+        made.append(columns.null_where(columns.take(frame, np.where(there, found, np.zeros_like(found))), there))
+    if not made:
+        made.append(columns.nulls(value.distinct, 0))
+    return columns.rename(made[0] if len(made) == 1 else columns.concat(made), name, aggregate.name)
 
 
 def _collect_set(block: Block, aggregate: Aggregate) -> Any:
@@ -140,6 +181,7 @@ AggregateKind(
     result=_collect,
     incremental=AllEvents(),
 )
+AggregateKind(name="nth_listed", types=placed_type, columns=with_order, result=_nth_listed, incremental=AllEvents())
 AggregateKind(
     name="collect_set", types=list_of_ordered, columns=ordered_columns, result=_collect_set, incremental=AllEvents()
 )

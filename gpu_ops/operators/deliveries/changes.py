@@ -12,7 +12,7 @@ import pyarrow as pa
 from gpu_ops.core.polars_frames import empty_table
 from gpu_ops.core.state_tables import OLDER
 from gpu_ops.core.time import MAX_TIME
-from gpu_ops.core.turns import LEFT_FIRST, PLACE
+from gpu_ops.core.turns import IS_NEW, LEFT_FIRST, PLACE, of_stream
 from gpu_ops.devices import Device
 from gpu_ops.errors import SourceError
 from gpu_ops.operators.events import Events, concat
@@ -68,7 +68,7 @@ class Edges:
     def of(cls, changes: Changes, come: Any, go: Any, device: Device) -> Edges:
         """The edges of some changes: of the rows that enter, and of those that leave."""
         kernels, take = device.kernels, device.kernels.take
-        arrived = device.columns.values(changes.frame, PLACE)[0]
+        arrived = arrived_in(changes.frame, device)
         place = take(changes.enter, come), take(changes.leave, go)
         came = take(arrived, come), take(arrived, go) + LEFT_FIRST
         really = place if changes.came is None else (take(changes.came, come), take(changes.went, go))
@@ -94,6 +94,27 @@ class Edges:
     def enters(self) -> Any:
         """Which of them enter."""
         return self.order < len(self.come)
+
+
+def arrived_in(frame: Any, device: Device) -> Any:
+    """int64: the order of rows of one place: that in which they came, of joined rows that of what they are made of.
+
+    A row that has the newest event comes last, as that meets the others in their order.
+    """
+    columns = device.columns
+    places: list[Any] = []
+    if IS_NEW not in frame.columns:
+        return columns.values(frame, PLACE)[0]
+    while (name := of_stream(PLACE, len(places))) in frame.columns:
+        values, valid = columns.values(frame, name)
+        places.append(values if valid is None else np.where(valid, values, np.full_like(values, -1)))
+    newest = places[0]
+    for each in places[1:]:
+        newest = np.maximum(newest, each)
+    order = stable_order([newest, *places], newest, device)
+    rank = np.empty_like(order)
+    rank[order] = np.arange(len(order), like=order)
+    return rank
 
 
 def changes_of(given: StepInput, cti: int, device: Device) -> Changes | None:

@@ -37,6 +37,7 @@ from gpu_ops.operators.deliveries.changes import (
     UNKNOWN,
     Changes,
     Edges,
+    arrived_in,
     between,
     changes_of,
     moved,
@@ -339,7 +340,7 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
                 frame = changes.frame if is_all else self._device.columns.take(changes.frame, at)
                 where = places if is_all else take(places, at)
                 found = [values.at(values.codes(frame), where) for values in self._values]
-                order = self._device.columns.values(frame, PLACE)[0]
+                order = arrived_in(frame, self._device)
                 made.append(self._rows(kind, where, self._beside(self._own(frame), *found), order))
         return made
 
@@ -432,7 +433,7 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
             where = columns.array(np.full(count, ask.until - 1, np.int64))
             place = np.full_like(where, ask.place)
             found = [values.at(values.codes(frame), where) for values in self._values]
-            order = columns.values(frame, PLACE)[0]
+            order = arrived_in(frame, self._device)
             made.append(self._rows(ask.kind, place, self._beside(self._own(frame), *found), order))
             return made
         where = columns.array(np.full(1, ask.until - 1, np.int64))

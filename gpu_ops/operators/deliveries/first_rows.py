@@ -16,7 +16,7 @@ from gpu_ops.devices import Device
 from gpu_ops.operators.deliveries.firing import NEVER
 from gpu_ops.operators.deliveries.gathered import Gathered, ShownRows
 from gpu_ops.operators.deliveries.rows import numbers_of
-from gpu_ops.operators.row_order import run_starts
+from gpu_ops.operators.row_order import run_ends, run_starts
 from gpu_ops.operators.state.fields import nullable_columns
 from gpu_ops.operators.state.rows import GroupInterner, grown
 from gpu_ops.plan.rates import AtTimes, EveryPeriod, EveryRows, OutputRate
@@ -64,6 +64,11 @@ class FirstOfGroups:
         codes = device.columns.host(self._groups.codes(keys)).astype(np.int64)
         self._grow()
         chosen = self._chosen(rows, at, codes, device.columns.host(kernels.take(clocks, at)))
+        if not per_group:
+            # Of those of a group that come or go at once, the last one is shown.
+            place = device.columns.host(kernels.take(rows.place, at))[chosen]
+            order = np.lexsort((chosen, codes[chosen], place))
+            chosen = np.sort(chosen[order[run_ends(place[order], codes[chosen][order])]])
         found = kernels.take(at, device.columns.array(chosen))
         if not per_group:
             return [ShownRows(found, found, NEW)] if NEW in node.shows else []

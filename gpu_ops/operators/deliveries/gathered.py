@@ -189,9 +189,9 @@ def _current_of_groups(node: OutputRate, rows: Gathered, device: Device) -> Chos
 
 
 def _every_and_other_groups(node: OutputRate, rows: Gathered, device: Device) -> Chosen:
-    """All rows that pass, a new one for each old one, and the last rows of groups that did not change.
+    """All rows that pass, a new one for the old ones of each delivery, and the last rows of groups that did not change.
 
-    The new row of an old one is its group's last new row with the group's values. Where the output has an order, Esper
+    The new row of old ones of a group is its last new row with the group's values. Where the output has an order, Esper
     has none for old rows, and takes a group for one that did not change if nothing new came to it.
     """
     keep, take = device.kernels.keep, device.kernels.take
@@ -204,7 +204,9 @@ def _every_and_other_groups(node: OutputRate, rows: Gathered, device: Device) ->
     known = newest >= begin
     face = np.empty_like(order)
     face[order] = np.where(known, take(order, np.maximum(newest, 0)), -1)
-    made = face >= 0 if not node.waits else rows.kind == NEW
+    once = np.empty_like(order, dtype=np.bool_)
+    once[order] = (kind == NEW) | run_starts(code, take(rows.place, order), kind)
+    made = (face >= 0) & once if not node.waits else rows.kind == NEW
     here = keep(_released(rows) & (rows.firing >= 0) & rows.passes & made)
     _, last = _ends(rows, keep(face >= 0), device)
     at, firing = _lasting(rows, last, device)

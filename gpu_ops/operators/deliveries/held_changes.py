@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from gpu_ops.core.state_tables import Field, StateTable
 from gpu_ops.core.time import MAX_TIME, MIN_TIME
-from gpu_ops.core.turns import PLACE
+from gpu_ops.core.turns import IS_OLD, PLACE
 from gpu_ops.devices import Device
 from gpu_ops.operators.deliveries.changes import UNKNOWN, Changes
 from gpu_ops.operators.state.fields import nullable_columns
@@ -87,7 +87,7 @@ class HeldChanges:
         columns, keep, take = device.columns, device.kernels.keep, device.kernels.take
         opened = keep(held.enters & ~held.leaves)
         closed = keep(changes.leaves & ~changes.enters)
-        leaves, leave = held.leaves, held.leave
+        leaves, leave, frame = held.leaves, held.leave, held.frame
         rest = changes
         if len(opened) and len(closed):
             mine, theirs = (columns.values(each.frame, PLACE)[0] for each in (held, changes))
@@ -98,10 +98,15 @@ class HeldChanges:
                 rows, over = take(opened, take(at, same)), take(closed, same)
                 leaves, leave = leaves.copy(), leave.copy()
                 leaves[rows], leave[rows] = True, take(changes.leave, over)
+                if IS_OLD in self._schema.names:
+                    # Whether a joined row is delivered where it leaves is known only now.
+                    at = np.arange(len(leave), like=leave)
+                    at[rows] = len(leave) + over
+                    frame = columns.take(columns.concat([frame, changes.frame]), at)
                 lasting = np.ones_like(changes.enters)
                 lasting[over] = False
                 rest = self._taken(changes, keep(lasting))
-        held = replace(held, leaves=leaves, leave=leave)
+        held = replace(held, frame=frame, leaves=leaves, leave=leave)
         if not len(rest.enter):
             return held
         # Rows that only leave have come before those that are held.

@@ -287,7 +287,7 @@ class OfEvents(State):
 
     def _stream(self, scope: Scope) -> int:
         """The stream whose events these are."""
-        names = [part.name for part in parts(self.arguments[:1]) if isinstance(part, e.Name)]
+        names = [part.name for part in parts(tuple(self.arguments[:1])) if isinstance(part, e.Name)]
         found = (at for name in names for at in (scope.source_of(name), scope.source_called(name)) if at is not None)
         return next(found, 0)
 
