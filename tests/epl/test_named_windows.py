@@ -182,6 +182,26 @@ def test_an_event_that_asks_sees_what_earlier_statements_did_at_it() -> None:
     assert made == [("before", [{"v": 1}, {"v": 2}], None), ("behind", [{"v": 2}], None)]
 
 
+def test_aggregates_of_no_rows_are_asked_for_too() -> None:
+    """a1 | D of z: aggregates alone have a row, of nothing; beside properties, or in groups, there is none."""
+    runtime = _runtime(
+        _FILLED
+        + """
+        @name('all') on D as d select sum(w.v) as s, count(*) as n, window(w.v) as vs from W as w where w.k = d.k;
+        @name('each') on D as d select d.k as k, sum(w.v) as s from W as w where w.k = d.k;
+        @name('groups') on D as d select sum(w.v) as s from W as w where w.k = d.k group by w.k;
+        @name('some') on D as d select count(*) as n from W as w where w.k = d.k having count(*) > 0;
+        """
+    )
+    _insert(runtime, ("a", 1))
+    assert _all(runtime.send("D", {"k": "z", "m": 0, "t": 0})) == [("all", [{"s": None, "n": 0, "vs": None}], None)]
+    made = _all(runtime.send("D", [{"k": k, "m": 0, "t": 0} for k in "za"]))
+    assert [each for each in made if each[0] == "all"] == [
+        ("all", [{"s": None, "n": 0, "vs": None}], None),
+        ("all", [{"s": 1, "n": 1, "vs": [1]}], None),
+    ]
+
+
 def test_a_pattern_takes_rows_out() -> None:
     """D, then U: the rows of the D's key go."""
     runtime = _runtime(_FILLED + "@name('p') on pattern [every d=D -> U] as p delete from W as w where w.k = p.d.k")

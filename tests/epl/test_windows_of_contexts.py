@@ -68,7 +68,7 @@ def _expected(events: list[tuple[str, str, int]], view: str) -> dict[str, list[A
             told["gone"] += [[{"k": k, "v": each} for each in left]] if left else []
         elif kind == "Ask":
             some = [each for each in rows if each >= v]
-            told["asked"] += [[{"n": len(some), "s": sum(some)}]] if some else []
+            told["asked"].append([{"n": len(some), "s": sum(some) if some else None}])
             told["least"].append([{"m": min(rows, default=None)}])
         windows[k] = rows
         if came or left:

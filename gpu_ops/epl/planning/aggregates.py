@@ -45,12 +45,14 @@ class PlannedAggregates(AggregateColumns):
         known: Aggregates that were asked for, as columns of deliveries.
         rates: Rates by the clock, whose columns deliveries do not have yet.
         nested: Aggregates of aggregates, likewise.
+        found: Which rows they are of, if not of all.
     """
 
     within: tuple[str, ...] = ()
     known: dict[FunctionCall, Bound] = field(default_factory=dict)
     rates: list[ClockRate] = field(default_factory=list)
     nested: Nested = field(default_factory=Nested)
+    found: nw.Expr | None = None
 
     def aggregate(self, call: FunctionCall) -> Bound:
         """An aggregate as a column of deliveries.
@@ -107,7 +109,7 @@ class PlannedAggregates(AggregateColumns):
             given = given[:takes]
         if len(conditions) > 1 and len(given) + len(conditions) > takes + 1 + ("filter" in options):
             raise failure_at(call, f"{call.name} takes at most {takes + 1} arguments.")
-        held = [self._condition(each) for each in conditions]
+        held = [self._condition(each) for each in conditions] + ([] if self.found is None else [self.found])
         return self._value(call, name, given, held, keys, "ever" if ever else "alive")
 
     def _single(self, node: Any) -> Bound:

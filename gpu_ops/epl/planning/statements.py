@@ -59,7 +59,7 @@ from gpu_ops.texts import expressions as e
 from gpu_ops.texts.binding import types as t
 from gpu_ops.texts.binding.bound import Bound
 from gpu_ops.texts.binding.expressions import bind, bind_condition, constant
-from gpu_ops.texts.binding.scope import StreamScope
+from gpu_ops.texts.binding.scope import StreamScope, is_aggregate
 from gpu_ops.texts.placed_error import failure_at, unsupported
 
 _WHAT: dict[type, str] = {
@@ -181,8 +181,24 @@ def body_of(body: s.Body) -> s.Body:
         return body
     query, trigger = body.query, body.trigger
     event = q.StreamTerm(trigger.source, (), trigger.alias, unidirectional=True, place=trigger.place)
+    if asks_of_all(query):
+        # There is a row though none is found: of nothing, a count of zero.
+        further = q.JoinTerm("left", query.stream, query.where, place=query.stream.place)
+        return replace(query, stream=event, joins=(further,), where=None)
     further = q.JoinTerm("cross", query.stream, place=query.stream.place)
     return replace(query, stream=event, joins=(further, *query.joins))
+
+
+def asks_of_all(query: q.Query) -> bool:
+    """Whether a query of a trigger selects aggregates of all rows that it finds, and nothing else."""
+    shown = [item.expression for item in query.items]
+
+    def into(node: object) -> bool:
+        return not (isinstance(node, q.Query) or (isinstance(node, e.FunctionCall) and is_aggregate(node)))
+
+    others = [each for each in parts((shown, query.having), into) if isinstance(each, e.Name | e.Wildcard)]
+    plain = not query.group_by and not query.joins and not others and not asks(query.where) and not query.distinct
+    return plain and all(any(True for _ in aggregate_calls([each])) for each in shown)
 
 
 class _QueryPlanner:
@@ -284,6 +300,7 @@ class _QueryPlanner:
         condition = with_bounds_as_said(condition) if query.joins and condition is not None else condition
         where = None if condition is None or _waits(condition) else bind_condition(condition, events).value
         aggregates = PlannedAggregates(events, within=self._context.key, joined=bool(query.joins))
+        aggregates.found = self._found()
         levels, keys = self._groups(aggregates, events)
         asked = self._subqueries.asked()
         scope = DeliveredScope(events, aggregates, keys, asked, levels)
@@ -642,6 +659,11 @@ class _QueryPlanner:
         return where if having is None else where & having
 
     # Groups and kinds
+
+    def _found(self) -> nw.Expr | None:
+        """That a trigger has found a row, where it asks for aggregates of all of them."""
+        is_of_all = isinstance(self._statement.body, s.OnQuery) and asks_of_all(self._statement.body.query)
+        return ~nw.col(of_stream(PLACE, 1)).is_null() if is_of_all else None
 
     def _groups(
         self, aggregates: PlannedAggregates, events: StreamScope
