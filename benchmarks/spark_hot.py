@@ -1,9 +1,11 @@
-"""A key with half of all events on Spark, local[2]: how long the longest task takes, cut in time and not.
+"""A key with half of all events, or most, on Spark, local[2]: how long the longest task takes, cut in time and not.
 
     python -m benchmarks.spark_hot --events 2000000
+    python -m benchmarks.spark_hot --events 20000000 --shape most --questions sliding --settings "not cut" hot
 
 Each question runs with ``spark.gpu_ops.slices`` at its default, which cuts no plan with a key; with a number of slices;
-and with ``spark.gpu_ops.statistics``, which looks at the keys first. ``--threads`` says how many threads a task has.
+with ``hot``, which cuts the keys alone that the query finds to be hot; and with ``spark.gpu_ops.statistics``, which
+looks at the keys first. ``--shape even`` has no hot key. ``--threads`` says how many threads a task has.
 
 A line of JSON says the seconds of the whole job, those of its longest task, of the next one and of all tasks together,
 in the stage that runs the local engine. Answers go to Spark's noop sink; before that, their rows are counted, and must
@@ -24,17 +26,16 @@ import pyarrow.parquet
 
 from benchmarks.engines import INPUTS
 from benchmarks.spark_w2 import cpu_seconds, session
-from benchmarks.workloads import Spread, inputs
+from benchmarks.workloads import HOT, Spread, inputs
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from gpu_ops import Stream
 
-HOT = Spread(1000, "half")
-
 SETTINGS = {
     "not cut": {},
+    "hot": {"spark.gpu_ops.slices": "hot"},
     "slices=16": {"spark.gpu_ops.slices": "16"},
     "statistics": {"spark.gpu_ops.statistics": "true"},
 }
@@ -132,6 +133,7 @@ def main() -> None:
     parser.add_argument("--events", type=int, default=2_000_000)
     parser.add_argument("--questions", nargs="*", choices=QUESTIONS, default=list(QUESTIONS))
     parser.add_argument("--settings", nargs="*", choices=SETTINGS, default=list(SETTINGS))
+    parser.add_argument("--shape", choices=["even", *HOT], default="half", help="how events are spread over keys")
     parser.add_argument("--threads", type=int, default=1, help="of each task")
     options = parser.parse_args()
     # Workers inherit it; on a cluster it is spark.executorEnv.GPU_OPS_THREADS.
@@ -144,12 +146,15 @@ def main() -> None:
         try:
             for name in options.questions:
                 paths = []
-                for at, table in enumerate(inputs(QUESTIONS[name], options.events, HOT)):
+                for at, table in enumerate(inputs(QUESTIONS[name], options.events, Spread(1000, options.shape))):
                     paths.append(f"{folder}/{name}-{at}.parquet")
                     pyarrow.parquet.write_table(table, paths[-1])
                 made = {what: measure(spark, name, paths, settings) for what, settings in chosen.items()}
                 for what, found in made.items():
-                    print(json.dumps({"settings": what, "threads": options.threads, **found}), flush=True)
+                    print(
+                        json.dumps({"settings": what, "shape": options.shape, "threads": options.threads, **found}),
+                        flush=True,
+                    )
                 if len({found["rows"] for found in made.values()}) > 1:
                     raise SystemExit(f"{name}: the answers differ.")
         finally:

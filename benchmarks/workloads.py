@@ -55,7 +55,8 @@ class Spread:
 
     Attributes:
         keys: How many; if 0, events have no column k, and the question has no key.
-        shape: "even", or "half": half of all events have key 0, and the others are spread over all keys.
+        shape: "even"; or "half" or "most": half or four fifths of all events have key 0, and the others are spread over
+            all keys.
     """
 
     keys: int = 1000
@@ -64,13 +65,16 @@ class Spread:
     @property
     def name(self) -> str:
         """As tables name it."""
-        return "half on one" if self.shape == "half" else f"{self.keys:,}" if self.keys else "none"
+        return f"{self.shape} on one" if self.shape in HOT else f"{self.keys:,}" if self.keys else "none"
 
     @property
     def thousandths(self) -> int:
         """Lifetimes times so many thousandths give an event of the busiest key as many partners as of 1,000 keys."""
-        return 2 if self.shape == "half" else max(self.keys, 1)
+        return 2 if self.shape in HOT else max(self.keys, 1)
 
+
+HOT = {"half": np.uint64(1 << 63), "most": np.uint64((1 << 66) // 5)}
+"""The hashes below which events have key 0, by the shape."""
 
 EVEN = Spread()
 
@@ -300,9 +304,9 @@ def intervals(events: int, seed: int, spread: Spread = EVEN, *, days: int = 0) -
 
 
 def _keys(spread: Spread, hashes: UInts) -> UInts:
-    """Keys of hashes: ``even`` takes what is left by a division, ``half`` gives those below half of all to key 0."""
+    """Keys of hashes: ``even`` takes what is left by a division, others give those below a part of all to key 0."""
     even = hashes % np.uint64(spread.keys)
-    return np.where(hashes < np.uint64(1 << 63), np.uint64(0), even) if spread.shape == "half" else even
+    return np.where(hashes < HOT[spread.shape], np.uint64(0), even) if spread.shape in HOT else even
 
 
 def _timestamps(ticks: npt.NDArray[np.int64]) -> pa.Array:

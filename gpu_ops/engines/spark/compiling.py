@@ -18,6 +18,7 @@ from gpu_ops.engines.spark import lifetimes
 from gpu_ops.engines.spark.bucketed import bucketed, choose, supported, unplanned
 from gpu_ops.engines.spark.checks import checked, error_text, first_line, fitting, shown
 from gpu_ops.engines.spark.expressions import computed_otherwise, spelled
+from gpu_ops.engines.spark.hot_keys import cut_hot, cuts_hot, hot_ways
 from gpu_ops.engines.spark.pushing import filters_reach
 from gpu_ops.engines.spark.sending import Sent, check_workers
 from gpu_ops.engines.spark.session import check_names, has_plugin, worker_memory
@@ -356,6 +357,8 @@ class Compiler:
         reason = self._cut_because(node)
         if reason is not None:
             return self._cut(node, part, reason)
+        if self._hot(node):
+            return self._cut_hot(node, part)
         inputs = self._inputs(part)
         schemas = tuple(each.schema for each in inputs)
         plan = part.plan(schemas[0] if part.nodes[0].handed == "needed alone" else None)
@@ -375,7 +378,11 @@ class Compiler:
 
     def _apart(self, node: Node) -> bool:
         """Whether a node shares no mapInArrow with what is above it."""
-        return node.strategy == "sql" or self._cut_because(node) is not None
+        return node.strategy == "sql" or self._cut_because(node) is not None or self._hot(node)
+
+    def _hot(self, node: Node) -> bool:
+        """Whether a node's hot keys are cut in time."""
+        return self._settings.hot and any(node.matched) and cuts_hot(node)
 
     def _cut_because(self, node: Node) -> str | None:
         """Why a node is cut in time; None where it is not."""
@@ -387,13 +394,7 @@ class Compiler:
         """A window or a join, slice by slice of time."""
         first, answer = part.nodes[0], _of(node, self._read[node])
         passed: list[pa.Schema] = []
-
-        def run(cut: Cut) -> DataFrame:
-            self.shuffles += 1
-            passed.extend([*cut.task.payloads, cut.task.answer])
-            gathered = cut.rows.repartition(*cut.partition).select(*cut.task.takes)
-            return cut.finished(self._passed(gathered, cut.task))
-
+        run = partial(self._run_cut, passed)
         inputs = self._inputs(part)
         if len(inputs) > 1:
             done = cut_match(first, inputs[0], inputs[1], answer, self._settings.count, run)
@@ -401,6 +402,21 @@ class Compiler:
             done = run(cut_window(first, inputs[0], answer, self._settings.count))
         self._note(node, *cut_ways(node, reason, self._settings.count, part.partition), *self._passage(passed))
         return _decoded(done, answer, node)
+
+    def _cut_hot(self, node: Node, part: Fragment) -> DataFrame:
+        """A window or a join, of which the hot keys are cut in time."""
+        answer = _of(node, self._read[node])
+        passed: list[pa.Schema] = []
+        done = self._run_cut(passed, cut_hot(part.nodes[0], self._inputs(part), answer, self._settings.tasks))
+        self._note(node, *hot_ways(part.partition), *self._passage(passed))
+        return _decoded(done, answer, node)
+
+    def _run_cut(self, passed: list[pa.Schema], cut: Cut) -> DataFrame:
+        """A cut through the workers, and its results; the payloads that pass are added to a list."""
+        self.shuffles += 1
+        passed.extend([*cut.task.payloads, cut.task.answer])
+        gathered = cut.rows.repartition(*cut.partition).select(*cut.task.takes)
+        return cut.finished(self._passed(gathered, cut.task))
 
     def _inputs(self, part: Fragment) -> list[FragmentInput]:
         """The inputs of a fragment, without the events that give nothing and the columns that are not needed."""

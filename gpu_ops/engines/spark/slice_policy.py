@@ -117,12 +117,14 @@ class SliceSettings:
         keyed: Whether windows and joins with a key are cut too.
         looks: Whether a job may look at the keys first.
         tasks: How many tasks a shuffle has.
+        hot: Whether of windows and joins with a key those keys are cut that are hot.
     """
 
     count: int
     keyed: bool
     looks: bool
     tasks: int
+    hot: bool = False
 
 
 def slice_settings(session: SparkSession) -> SliceSettings:
@@ -134,11 +136,12 @@ def slice_settings(session: SparkSession) -> SliceSettings:
     said = str(session.conf.get(_SLICES, "auto"))
     tasks = int(str(session.conf.get("spark.sql.shuffle.partitions")))
     looks = str(session.conf.get(_STATISTICS, "false")).lower() == "true"
-    if said == "auto":
-        return SliceSettings(min(_PER_TASK * tasks, _MOST), keyed=False, looks=looks, tasks=tasks)
+    if said in ("auto", "hot"):
+        hot = said == "hot"
+        return SliceSettings(min(_PER_TASK * tasks, _MOST), keyed=False, looks=looks and not hot, tasks=tasks, hot=hot)
     if not said.isdecimal() or not 1 <= int(said) <= _MOST:
         raise PlanError(
-            f"{_SLICES} is {said!r}.", remedy=f'Say "auto", or a number of slices: 1 for none, at most {_MOST}.'
+            f"{_SLICES} is {said!r}.", remedy=f'Say "auto", "hot", or a number of slices: 1 for none, at most {_MOST}.'
         )
     return SliceSettings(int(said), keyed=int(said) > 1, looks=False, tasks=tasks)
 

@@ -246,12 +246,20 @@ def both_sides(node: Binary, left: FragmentInput, right: FragmentInput, answer: 
 def pairs(node: Join, left: FragmentInput, right: FragmentInput, slices: DataFrame, answer: pa.Schema) -> Cut:
     """The pairs. Those whose left event starts in the slice are apart from those whose right one alone does."""
     both = both_sides(replace(node, how="inner"), left, right, answer)
-    starts, of_right = F.col("low") >= F.col("begin"), F.col(MARK)
-    part, other = F.col("begin") * 2, F.col("begin") * 2 + 1
+    return pairs_of(both, in_slices(both.rows, slices, alive()))
+
+
+def pairs_of(both: Both, listed: DataFrame) -> Cut:
+    """The pairs of the rows of both sides, beside the slices in which they live; null where a key is in no slice."""
+    of_right = F.col(MARK)
+    starts = F.coalesce(F.col("low") >= F.col("begin"), ~of_right)
+    # A null would equal no other, and a key that is in no slice is in none of the others' either.
+    begin = F.coalesce("begin", F.lit(0).cast("long"))
+    part, other = begin * 2, begin * 2 + 1
     parts = (
         F.when(starts & of_right, F.array(part, other)).when(starts | of_right, F.array(part)).otherwise(F.array(other))
     )
-    return both.cut(in_slices(both.rows, slices, alive()).withColumn(both.number, F.explode(parts)))
+    return both.cut(listed.withColumn(both.number, F.explode(parts)))
 
 
 def _alone(

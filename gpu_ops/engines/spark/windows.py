@@ -64,24 +64,37 @@ def _(first: WindowAggregate, given: FragmentInput, answer: pa.Schema, count: in
     grid = first.window.grid
     if grid is None:
         return _cut_snapshots(first, given, answer, count)
+    if grid.regular is not None and not asks_for_bounds(first):
+        numbers = numbers_of(grid, grid.regular, given)
+        shown = in_slices(numbers, F.broadcast(slices_of([numbers], count)), alive())
+        return by_number(first, grid.regular, given, answer, shown)
+    return _cut_at_begins(first, grid, _bounded(grid, given), answer, count)
+
+
+def numbers_of(grid: GridKind, window: Hopping, given: FragmentInput) -> DataFrame:
+    """Events from the ``low`` to the ``high`` number of their windows on a regular grid, and their encoded payload."""
+    given = _bounded(grid, given)
+    low, high = _window_numbers(window, to_ticks(F.col("start")), to_ticks(F.col("end")))
+    return given.frame.select(low.alias("low"), high.alias("high"), *encoded_columns(given.schema)).where("high > low")
+
+
+def _bounded(grid: GridKind, given: FragmentInput) -> FragmentInput:
+    """The events, or an error where one has endlessly many windows."""
     if grid.until is None and grid.membership == "overlap":
         frame = never_open(
             given.frame,
             "An event that never ends has endlessly many hopping windows.",
             "Bound them: .hopping(…, until=…).",
         )
-        given = replace(given, frame=frame)
-    if grid.regular is not None and not asks_for_bounds(first):
-        return _cut_numbers(first, grid.regular, given, answer, count)
-    return _cut_at_begins(first, grid, given, answer, count)
+        return replace(given, frame=frame)
+    return given
 
 
-def _cut_numbers(first: WindowAggregate, window: Hopping, given: FragmentInput, answer: pa.Schema, count: int) -> Cut:
-    low, high = _window_numbers(window, to_ticks(F.col("start")), to_ticks(F.col("end")))
-    payload = encoded_columns(given.schema)
-    numbers = given.frame.select(low.alias("low"), high.alias("high"), *payload).where("high > low")
+def by_number(
+    first: WindowAggregate, window: Hopping, given: FragmentInput, answer: pa.Schema, shown: DataFrame
+) -> Cut:
+    """Windows of a regular grid, from `numbers_of` listed in slices."""
     times = lifetime(F.greatest("low", "begin"), F.least("high", "finish"))
-    shown = in_slices(numbers, F.broadcast(slices_of([numbers], count)), alive())
     rows = shown.select(*times, *encoded_schema(given.schema).names, "begin")
     # Number k is the tick k there, and one window of one tick.
     plan = replace(first, input=Feed(given.schema, first.group, None), window=Hopping(1, 1, align=0))

@@ -1,0 +1,137 @@
+"""Hot keys alone cut in time: the query finds them, and where to cut each, in a sample of its own events.
+
+A key is *hot* if it has more than half of the events that a core would have if all had as many. Its events are listed
+in stretches of time ``[begin, finish)`` between *seams*, each with the stretch as one more column of its key; events of
+all other keys stay as they are, with null there. A seam is a time at which an event of that very key starts. So a
+snapshot begins and ends there anyway, nothing needs to be told about other stretches, and an event cut at its seams
+gives what the whole one gives. Windows of a regular grid are numbers first (`gpu_ops.engines.spark.windows`), and each
+is in one stretch alone.
+
+The sample is of hashes of key and start: it is the same whenever and wherever it is drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import reduce, singledispatch
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812  (its usual name)
+
+from gpu_ops.engines.spark.sides import FragmentInput
+from gpu_ops.engines.spark.slice_policy import AFTER, BEFORE, asks_for_bounds
+from gpu_ops.engines.spark.slicing import SLICE, Cut, SliceRows, alive, both_sides, pairs_of
+from gpu_ops.engines.spark.stages import gathering_below
+from gpu_ops.engines.spark.type_codecs import encoded_names
+from gpu_ops.engines.spark.types import column
+from gpu_ops.engines.spark.windows import by_number, numbers_of
+from gpu_ops.engines.spark.worker import Task
+from gpu_ops.plan.joins import Join
+from gpu_ops.plan.nodes import Feed, Node
+from gpu_ops.plan.windows import WindowAggregate
+
+_SAMPLED = 64
+"""One of so many pairs of a key and a start is in the sample."""
+_BINS = 512
+"""How many starts of a key are kept at most, of which seams are chosen."""
+_STRETCHES = 4
+"""How many stretches a hot key has for each core's share of the events that it has: an event is in each in which it
+lives, so fewer cost less."""
+_MOST = 64
+"""Stretches of a key at most."""
+
+
+@singledispatch
+def cuts_hot(node: Node) -> bool:
+    """Whether hot keys of a node can be cut in time where others stay whole.
+
+    Windows above windows share their task, and so stay whole: to cut them would move all results once more.
+    """
+    return False
+
+
+@cuts_hot.register
+def _(node: WindowAggregate) -> bool:
+    grid = node.window.grid
+    whole = asks_for_bounds(node) or gathering_below(node.input)[1].gathers
+    return not whole and (grid is None or grid.regular is not None)
+
+
+@cuts_hot.register
+def _(node: Join) -> bool:
+    return node.how == "inner"
+
+
+def cut_hot(first: Node, inputs: Sequence[FragmentInput], answer: pa.Schema, tasks: int) -> Cut:
+    """One pass of a node for which `cuts_hot` holds: its hot keys cut in time, all others whole.
+
+    Args:
+        first: The node, over plain columns.
+        inputs: Its events.
+        answer: The wanted columns of its results.
+        tasks: How many tasks a shuffle has.
+    """
+    if isinstance(first, Join):
+        both = both_sides(first, inputs[0], inputs[1], answer)
+        return pairs_of(both, in_stretches(both.rows, both.keys, tasks))
+    assert isinstance(first, WindowAggregate)  # noqa: S101  (as `cuts_hot` says)
+    (given,) = inputs
+    keys = encoded_names(given.schema, first.group)
+    grid = first.window.grid
+    if grid is not None and grid.regular is not None:
+        shown = in_stretches(numbers_of(grid, grid.regular, given), keys, tasks)
+        return by_number(first, grid.regular, given, answer, shown)
+    listing = SliceRows(given.schema, ())
+    shown = in_stretches(given.ticks, keys, tasks)
+    rows = listing.rows(shown, F.greatest("low", "begin"), F.least("high", "finish"), {})
+    feed = Feed(listing.schema, (SLICE, *first.group), None)
+    task = Task(replace(first, input=feed), (listing.schema,), answer)
+    return Cut(rows, task, listing.partition(first.group))
+
+
+def in_stretches(events: DataFrame, keys: Sequence[str], tasks: int) -> DataFrame:
+    """Events of hot keys beside each stretch in which they live, by ``begin`` and ``finish``; others once, with nulls.
+
+    Args:
+        events: Their ``low`` and ``high`` (LONG), their keys, and more.
+        keys: The columns of the keys; an event whose key is null is never listed twice.
+        tasks: How many tasks a shuffle has.
+    """
+    named = {name: f"__gpu_ops_hot_{at}" for at, name in enumerate(keys)}
+    hot = _stretches(events, keys, tasks).withColumnsRenamed(named)
+    same = reduce(Column.__and__, (column(name) == column(own) for name, own in named.items()))
+    return events.join(F.broadcast(hot), same & alive(), "left").drop(*named.values())
+
+
+def _stretches(events: DataFrame, keys: Sequence[str], tasks: int) -> DataFrame:
+    """The stretches of hot keys: the columns of the keys, ``begin`` and ``finish``."""
+    by = [column(name) for name in keys]
+    number = F.xxhash64(*by, "low")
+    sample = events.where(F.pmod(number, F.lit(_SAMPLED)) == 0)
+    binned = sample.groupBy(*by, F.pmod(F.shiftright(number, 8), F.lit(_BINS)).alias("bin"))
+    starts = binned.agg(F.count(F.lit(1)).alias("events"), F.min_by("low", number).alias("low"))
+    sums = F.sum("events").alias("events"), F.sort_array(F.collect_list("low")).alias("starts")
+    known = starts.groupBy(*by).agg(*sums)
+    cores = min(tasks, events.sparkSession.sparkContext.defaultParallelism)
+    all_events = events.agg(F.count(F.lit(1))).scalar()
+    # How many cores' shares of the events the key has, in stretches.
+    wanted = F.col("events") * F.lit(_SAMPLED * cores * _STRETCHES) / F.greatest(all_events, F.lit(1))
+    number = F.least(F.floor(wanted), F.lit(_MOST), F.size("starts")).cast("int")
+    counted = known.withColumn("number", number).where("number > 1")
+    every = F.transform(
+        F.sequence(F.lit(1), F.col("number") - 1),
+        lambda at: F.element_at("starts", (at * F.size("starts") / F.col("number")).cast("int") + 1),
+    )
+    seams = F.array_distinct(every)
+    before, after = (F.array(F.lit(time).cast("long")) for time in (BEFORE, AFTER))
+    ends = F.arrays_zip(F.concat(before, seams).alias("begin"), F.concat(seams, after).alias("finish"))
+    return counted.select(*by, F.explode(ends).alias("stretch")).select(*by, "stretch.begin", "stretch.finish")
+
+
+def hot_ways(keys: Sequence[str]) -> list[str]:
+    """How a node whose hot keys are cut runs, in words."""
+    found = "keys with more than half a core's share of the events are cut in time, as spark.gpu_ops.slices says so"
+    moved = f"repartition by stretch, {', '.join(keys)}, then mapInArrow with the local engine"
+    return [f"Spark: {found}: found in a sample of one in {_SAMPLED} starts; {moved}"]

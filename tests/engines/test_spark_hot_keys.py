@@ -1,0 +1,89 @@
+"""Hot keys that the query finds and cuts in time by itself: the answers of the local engine, in more than one task."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+
+import gpu_ops as g
+from gpu_ops.engines.spark import hot_keys
+from tests.support.on_spark import SLICES, PairQuery, agree, setting, tasks, times, to_spark
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.usefixtures("few_tasks")
+
+
+@pytest.fixture
+def hot(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterator[SparkSession]:
+    """A session that cuts hot keys, and takes half of the few starts there are for its sample."""
+    monkeypatch.setattr(hot_keys, "_SAMPLED", 2)
+    with setting(spark, SLICES, "hot"):
+        yield spark
+
+
+def skewed(seed: int, size: int) -> pa.Table:
+    """Events of which one key has most, and some have none; many starts are equal, and lifetimes of all lengths."""
+    draw = random.Random(seed)
+    starts = [draw.randrange(90) for _ in range(size)]
+    lengths = [draw.choice([1, 2, 9, 40]) for _ in range(size)]
+    return pa.table(
+        {
+            "s": times(starts),
+            "e": times([start + each for start, each in zip(starts, lengths, strict=True)]),
+            "k": pa.array([draw.choice(["hot", "hot", "hot", "hot", "a", "b", None]) for _ in range(size)]),
+            "x": pa.array([draw.choice([0.1, -0.0, 1e300, float("nan"), None]) for _ in range(size)]),
+            "v": pa.array([draw.choice([None, 1, 2, 3]) for _ in range(size)], pa.int64()),
+        }
+    )
+
+
+SIDES = skewed(1, 120), skewed(2, 60)
+
+QUERIES: dict[str, PairQuery] = {
+    "snapshot": lambda s, _: s.by("k").snapshot().agg(n=g.count(), few=g.count("v"), t=g.sum("x"), m=g.max("v")),
+    "sliding": lambda s, _: s.by("k").sliding("7us").agg(n=g.count(), m=g.mean("x"), d=g.variance("v")),
+    "points": lambda s, _: s.to_point().by("k").snapshot().agg(n=g.count()),
+    "hopping": lambda s, _: s.by("k").hopping("20us", "7us").agg(t=g.sum("v"), m=g.min("x")),
+    "hopping by start": lambda s, _: s.by("k").hopping("20us", "7us", membership="start").agg(n=g.count()),
+    "join": lambda s, t: s.join(t, on="k", strategy="kernel"),
+    "join with a condition": lambda s, t: s.join(t, on="k", condition=g.col("v") >= g.col("v_right")),
+    "window above a join": lambda s, t: s.join(t.select("k"), on="k").by("k").snapshot().agg(n=g.count()),
+    "not cut: left join": lambda s, t: s.join(t, on="k", how="left"),
+    "not cut: the last": lambda s, _: s.by("k").last(3).agg(t=g.sum("v")),
+}
+
+
+def test_answers_are_those_of_the_local_engine(hot: SparkSession) -> None:
+    agree(hot, SIDES, QUERIES)
+
+
+@pytest.mark.parametrize("name", ["snapshot", "hopping", "join"])
+def test_a_hot_key_is_more_than_one_task(hot: SparkSession, name: str) -> None:
+    with setting(hot, "spark.sql.shuffle.partitions", "8"):
+        one = SIDES[0].filter(pa.array([key == "hot" for key in SIDES[0]["k"].to_pylist()]))
+        stream = g.events(to_spark(hot, one), start="s", end="e")
+        assert tasks(QUERIES[name](stream, stream.filter(g.col("v") == 1)).collect()) > 2
+        hot.conf.set(SLICES, "auto")
+        assert tasks(QUERIES[name](stream, stream.filter(g.col("v") == 1)).collect()) == 1
+
+
+def test_explain_says_what_is_cut(hot: SparkSession) -> None:
+    stream = g.events(to_spark(hot, SIDES[0]), start="s", end="e")
+    said = QUERIES["sliding"](stream, stream).explain()
+    assert "keys with more than half a core's share of the events are cut in time" in said
+    assert "broadcasts 1" in said
+    for name in ("not cut: left join", "not cut: the last"):
+        assert "share of the events" not in QUERIES[name](stream, stream).explain()
+    with setting(hot, SLICES, "auto"):
+        assert "share of the events" not in QUERIES["sliding"](stream, stream).explain()
+
+
+def test_few_events_have_no_hot_key(hot: SparkSession) -> None:
+    """A sample may be empty, and then nothing is cut."""
+    agree(hot, (SIDES[0].slice(0, 1), SIDES[1].slice(0, 0)), {name: QUERIES[name] for name in ("snapshot", "join")})
