@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from gpu_ops.microbatches.names import UnsettledError
 from tests.support.simulation import WEIGHTS, Action, World
 from tests.support.witness import ViolationError
 
@@ -57,7 +58,7 @@ def run(seed: int, actions: Sequence[Action]) -> Ended:
                 done += 1
                 world.act(action)
             world.finish()
-        except ViolationError as error:
+        except (ViolationError, UnsettledError) as error:  # the latter: a store has lost a file
             violation = str(error).replace(f"{world.disk.root}/", "")
     return Ended(world.trace, world.counts, violation, done, world.turns)
 
