@@ -47,6 +47,10 @@ class Topical(Followable, Protocol):
     def given_schema(self) -> pa.Schema:
         """The columns of results."""
 
+    @property
+    def has_untaken(self) -> bool:
+        """Whether results or late rows wait to be taken."""
+
     def late_schema(self) -> pa.Schema | None:
         """The columns of late rows; None if inputs differ in them."""
 
@@ -294,6 +298,8 @@ class _FollowedTopics:
     ) -> None:
         """Read and write until nothing comes for so long, a signal comes, or all inputs have ended."""
         heard = looked = time.monotonic()
+        if self.live.has_untaken:  # an earlier call was interrupted in the middle of an epoch, which goes on
+            self.pace.step()
         while stopped() is None and not self.live.closed:
             found = self.reader.read(_WAIT_S)
             now = time.monotonic()

@@ -239,3 +239,8 @@ class QueryState:
     def is_ready(self) -> bool:
         """Whether `results` has any rows to give."""
         return bool(self._ready)
+
+    @property
+    def has_untaken(self) -> bool:
+        """Whether results or late rows wait to be taken."""
+        return bool(self._ready or self._late_rows)
