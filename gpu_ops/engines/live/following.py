@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import pyarrow as pa
 
@@ -22,6 +22,7 @@ from gpu_ops.microbatches.reports import StoredBatch
 from gpu_ops.microbatches.stores import Store
 
 _LOG = logging.getLogger("gpu_ops")
+T = TypeVar("T")
 
 
 class Followable(Protocol):
@@ -238,21 +239,33 @@ class _FollowedQuery:
 
 def _by_input(live: Followable, store: Store | Mapping[str, Store]) -> dict[str | None, Store]:
     """The store of each input; the name of a query's only input is None."""
-    if isinstance(store, Store):
-        return {None: store}
+    return {None: store} if isinstance(store, Store) else for_each_input(live, store, "store")
+
+
+def for_each_input(live: Followable, given: Mapping[str, T], what: str) -> dict[str | None, T]:
+    """What is given for each input of a query.
+
+    Args:
+        live: The query.
+        given: A store or a topic for each input, by its name.
+        what: "store" or "topic".
+
+    Raises:
+        PlanError: An input has none, or there is one for no input; or an input imports the CTIs of another one.
+    """
     if live.imports:
         raise PlanError(
-            "Cannot follow several stores while one input imports another's CTIs: the read order would be ambiguous.",
+            f"Cannot follow several {what}s while one input imports another's CTIs: the read order would be ambiguous.",
             remedy="Leave advance_with= out, or push the batches yourself.",
         )
-    if set(store) != set(live.input_ctis()):
+    if set(given) != set(live.input_ctis()):
         raise PlanError(
-            f"The query has the inputs {', '.join(map(repr, live.input_ctis()))}, and there are stores for "
-            f"{', '.join(map(repr, store)) or 'none'}.",
-            remedy="Give a store for each input.",
+            f"The query has the inputs {', '.join(map(repr, live.input_ctis()))}, and there are {what}s for "
+            f"{', '.join(map(repr, given)) or 'none'}.",
+            remedy=f"Give a {what} for each input.",
         )
-    named: dict[str | None, Store] = {}
-    named.update(store)
+    named: dict[str | None, T] = {}
+    named.update(given)
     return named
 
 

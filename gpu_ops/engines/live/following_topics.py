@@ -22,7 +22,7 @@ from gpu_ops.core.arguments import callback
 from gpu_ops.core.own_errors import theirs
 from gpu_ops.core.time import MAX_TIME, MIN_TIME, Duration, ticks
 from gpu_ops.engines.live.calls import Calls
-from gpu_ops.engines.live.following import Followable
+from gpu_ops.engines.live.following import Followable, for_each_input
 from gpu_ops.engines.live.pace import Pace, stopping
 from gpu_ops.engines.live.places import SINKS, Following, IfOtherStore, Mark, Outlet, begin
 from gpu_ops.errors import GpuOpsError, PlanError, SourceError
@@ -435,20 +435,7 @@ def _by_input(live: Followable, source: Topic | Mapping[str, Topic]) -> dict[str
             "A query follows topics or stores, and not both at once.",
             remedy="Copy the store into a topic first, or the topic into a store: g.events(topic).start().follow(…).",
         )
-    if live.imports:
-        raise PlanError(
-            "Cannot follow several topics while one input imports another's CTIs: the read order would be ambiguous.",
-            remedy="Leave advance_with= out, or push the batches yourself.",
-        )
-    if set(source) != set(live.input_ctis()):
-        raise PlanError(
-            f"The query has the inputs {', '.join(map(repr, live.input_ctis()))}, and there are topics for "
-            f"{', '.join(map(repr, source)) or 'none'}.",
-            remedy="Give a topic for each input.",
-        )
-    named: dict[str | None, Topic] = {}
-    named.update(source)
-    return named
+    return for_each_input(live, source, "topic")
 
 
 def _check_targets(live: Topical, topics: Mapping[str | None, Topic], targets: Mapping[str, Store | Topic]) -> None:
