@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow as pa
 
 from gpu_ops.api.stream import Stream
+from gpu_ops.core.arguments import path_like
 from gpu_ops.core.own_errors import own_errors
 from gpu_ops.errors import PlanError, shown
 from gpu_ops.ingest.raw import OpensItself
@@ -197,6 +198,7 @@ def restore(
 
     if not isinstance(stream, Stream):
         raise PlanError(f"restore takes a stream, not {shown(stream)}.", remedy="Write it as it was started.")
+    path_like(path, name="path")
     node = stream._node  # noqa: SLF001
     bounds = Bounds(trust, max_bytes)
     start = Start(node, device, on_results, shape, max_waiting, if_functions_changed)

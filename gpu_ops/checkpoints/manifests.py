@@ -245,9 +245,9 @@ class Manifests:
             self.folder.remove(unneeded)
 
 
-def check_keep(keep: int) -> None:
+def check_keep(keep: object) -> None:
     """Refuse to keep no checkpoint."""
-    if keep < 1:
+    if not isinstance(keep, int) or keep < 1:
         raise PlanError("One checkpoint is kept, or more.", remedy="Give keep=1 or more.")
 
 

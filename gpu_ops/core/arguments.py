@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 
 from gpu_ops.errors import PlanError, shown
@@ -52,6 +53,18 @@ def whole(value: object, *, name: str, least: int = 1, most: int = MOST) -> int:
         said = f"of at least {least}, up to 2**40" if most == MOST else f"from {least:,} to {most:,}"
         raise PlanError(f"{name} is {shown(value)}.", remedy=f"Give a whole number {said}.")
     return value
+
+
+def path_like(value: object, *, name: str) -> None:
+    """A path: a text or a path object.
+
+    Raises:
+        PlanError: It is neither.
+    """
+    if not isinstance(value, str | os.PathLike):
+        raise PlanError(
+            f"{name} is {shown(value)}, and no path.", remedy='Give a text, for instance "bids.checkpoint".'
+        )
 
 
 def callback(value: object, *, name: str, takes: str) -> None:

@@ -7,6 +7,7 @@ import random
 import zlib
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -208,6 +209,13 @@ def test_what_is_no_checkpoint_of_this_query_is_refused(tmp_path: Path) -> None:
         live.save(tmp_path, keep=0)
     with pytest.raises(SourceError, match="is a file"):
         live.save(tmp_path / "file")
+    keep: Any = "two"
+    with pytest.raises(PlanError, match="One checkpoint is kept"):
+        live.save(tmp_path, keep=keep)
+    nowhere: Any = 5
+    for call in (live.save, live.checkpoint, lambda path: g.restore(path, query)):
+        with pytest.raises(PlanError, match="is 5, and no path"):
+            call(nowhere)
 
 
 def test_each_byte_of_each_file_counts(tmp_path: Path) -> None:

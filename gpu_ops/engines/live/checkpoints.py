@@ -17,12 +17,13 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 import pyarrow.ipc
 
+from gpu_ops.checkpoints.manifests import check_keep
 from gpu_ops.core import arrow_files
 from gpu_ops.core.bounds import TRUSTLESS, Bounds, refuse_pipes, unreadable
 from gpu_ops.core.state_tables import OLDER
 from gpu_ops.core.version import VERSION
 from gpu_ops.engines.live.facts import FACTS, HEAD, check_facts
-from gpu_ops.errors import GpuOpsError, PlanError, SourceError
+from gpu_ops.errors import GpuOpsError, SourceError
 from gpu_ops.microbatches.files import whole_or_nothing
 
 FORMAT = 2
@@ -52,8 +53,8 @@ def write_checkpoint(
         SourceError: The file system refuses. Then an older checkpoint at the path is unchanged.
         PlanError: ``keep`` is less than 1.
     """
-    if keep is not None and keep < 1:
-        raise PlanError("One checkpoint is kept, or more.", remedy="Give keep=1 or more.")
+    if keep is not None:
+        check_keep(keep)
     names = {f"{number:03}.arrow": name for number, name in enumerate(tables)}
     with whole_or_nothing(path, "replace") as target, zipfile.ZipFile(target, "w", zipfile.ZIP_STORED) as archive:
         for file, table in zip(names, tables.values(), strict=True):

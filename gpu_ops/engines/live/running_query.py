@@ -13,6 +13,7 @@ from typing import Any, Self
 
 import pyarrow as pa
 
+from gpu_ops.core.arguments import path_like
 from gpu_ops.core.arrow_buffers import table_copied
 from gpu_ops.core.bounds import TRUSTLESS
 from gpu_ops.core.other_names import OtherNames
@@ -536,8 +537,10 @@ class RunningQuery(QueryState, OtherNames):
 
         Raises:
             SourceError: The file system refuses.
-            PlanError: A query that is attached to this one has not taken in all results: its error was raised.
+            PlanError: An argument makes no sense; or a query that is attached to this one has not taken in all results:
+                its error was raised.
         """
+        path_like(path, name="path")
         write_checkpoint(Path(path), self.state_facts(), whole(self.state_parts()), keep=keep)
         self._calls.kept = Path(path)
 
@@ -575,6 +578,7 @@ class RunningQuery(QueryState, OtherNames):
             >>> again.results()["n"].to_pylist()
             [2]
         """
+        path_like(folder, name="folder")
         return self._save(folder, keep)
 
     def _save(self, folder: str | Path, keep: int, *, again: bool = False) -> int:
