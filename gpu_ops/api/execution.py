@@ -320,6 +320,7 @@ class Answering(Verbs[Stream, Windowed, DataWindowed]):
         self._check_stream(exact)
         from gpu_ops.engines.spark.streams import query
 
+        query.check_started(trigger, name)
         asked = (device, into, checkpoint, late_into, partitions, keep, if_functions_changed)
         return query.start(query.open_epochs(self._plan, *asked), trigger, name)
 

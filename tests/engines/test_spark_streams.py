@@ -116,6 +116,9 @@ def test_what_does_not_run_in_epochs_is_refused(spark: SparkSession, tmp_path: P
         "partitions is 0": {"partitions": 0},
         r"trigger is 'now'": {"trigger": "now"},
         "no such trigger": {"trigger": {"sometimes": True}},
+        "checkpoint is 5, and no path": {"checkpoint": 5},
+        "trigger is {}": {"trigger": {}},
+        "name is 5": {"name": 5},
     }
     for wrong, why in others.items():
         with pytest.raises(g.PlanError, match=wrong):

@@ -14,7 +14,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  (its usual name)
 
 from gpu_ops.checkpoints.manifests import TakenError
-from gpu_ops.core.arguments import whole
+from gpu_ops.core.arguments import path_like, whole
 from gpu_ops.devices import check_name
 from gpu_ops.engines.live.checkpoints import made_by
 from gpu_ops.engines.live.fingerprints import IfFunctionsChanged, check_functions, functions_held
@@ -300,9 +300,10 @@ def open_epochs(
     plan = StreamPlan.of(node)
     check_workers(plan.session.sparkContext)
     running = RunningQuery(plan.plan, "cpu")  # the workers choose their device; this one says what the plan is
+    path_like(checkpoint, name="checkpoint")
+    whole(keep, name="keep", least=1)
     log = EpochLog(local_path(checkpoint, "a checkpoint"))
     log.make()
-    whole(keep, name="keep", least=1)
     sinks = {"results": sink(into, log.path, "results")}
     if late_into is not None:
         sinks["late"] = sink(late_into, log.path, "late")
@@ -378,6 +379,21 @@ def _check_record(
         )
 
 
+def check_started(trigger: object, name: object) -> None:
+    """Refuse what Spark cannot be started with, before anything is written.
+
+    Raises:
+        PlanError: The trigger or the name is of another type.
+    """
+    if trigger is not None and (not isinstance(trigger, Mapping) or not trigger or "continuous" in trigger):
+        raise PlanError(
+            f"trigger is {shown(trigger)}.",
+            remedy='Give Spark\'s own arguments: {"availableNow": True} or {"processingTime": "10 seconds"}.',
+        )
+    if name is not None and not isinstance(name, str):
+        raise PlanError(f"name is {shown(name)}.", remedy='Give a text, for instance name="totals".')
+
+
 def start(epochs: StreamDriver, trigger: Mapping[str, Any] | None, name: str | None) -> StreamingQuery:
     """Start a query in Spark.
 
@@ -396,12 +412,6 @@ def start(epochs: StreamDriver, trigger: Mapping[str, Any] | None, name: str | N
     writer = epochs.plan.rows().writeStream.foreachBatch(_called(epochs))
     writer = writer.option("checkpointLocation", f"file:{epochs.log.spark}")
     if trigger is not None:
-        given: object = trigger
-        if not isinstance(given, Mapping) or "continuous" in given:
-            raise PlanError(
-                f"trigger is {shown(given)}.",
-                remedy='Give Spark\'s own arguments: {"availableNow": True} or {"processingTime": "10 seconds"}.',
-            )
         try:
             writer = writer.trigger(**trigger)
         except (ValueError, TypeError) as error:
