@@ -268,7 +268,7 @@ class ArrivalWindow(_Delivering):
     """A window on turns: the rows that are in it, from turn to turn. Made by the verbs of an `ArrivalStream`."""
 
     def __repr__(self) -> str:
-        return f"<ArrivalWindow {self._rows.describe()}>"
+        return f"<ArrivalWindow {self._rows.explained()}>"
 
     def at_ends(self, **aggregates: Combinable) -> Stream:
         """A row for each instance where it ends, with aggregates of what it holds then (Esper: output when terminated).

@@ -97,7 +97,7 @@ class DataWindowed(Combining["Stream", "Windowed", "DataWindowed"], Windowed):
         super().__init__(selected(alive, names), Snapshot())
 
     def __repr__(self) -> str:
-        return f"<{self._alive.describe()}>"
+        return f"<{self._alive.explained()}>"
 
     def agg(self, *aggregates: Any, **named: Any) -> Stream:
         """One event for each stretch in which the same events are in, for each group that has any in.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from gpu_ops.core.time import format_span
 from gpu_ops.devices import gpu_refusal
 from gpu_ops.engines.local.placing import place
+from gpu_ops.plan.expression_text import for_readers
 from gpu_ops.plan.nodes import Node
 from gpu_ops.plan.sameness import owned
 
@@ -42,6 +43,7 @@ def explain_placed(node: Node, placed: Placement) -> str:
     return "\n".join([*_tree(node, placed.notes, set()), *placed.summary])
 
 
+@for_readers()
 def _tree(node: Node, notes: Notes, shown: set[Node]) -> list[str]:
     lines: list[str] = []
     waiting = [(node, "", "", 1)]

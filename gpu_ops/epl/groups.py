@@ -19,6 +19,7 @@ from gpu_ops.epl.statements import Statement
 from gpu_ops.operators.row_order import run_starts
 from gpu_ops.operators.runtime.steps import running
 from gpu_ops.operators.standing import StandingIndex
+from gpu_ops.plan.expression_text import for_readers
 from gpu_ops.plan.nodes import Feed
 from gpu_ops.plan.standing import StandingFilter
 from gpu_ops.texts.feeding import PlacedRows
@@ -280,6 +281,7 @@ class StatementGroup:
             together = None if not self.kept else self._table_of(self.kept).unify_dictionaries()
         return table, apart, together
 
+    @for_readers()
     def explain(self) -> str:
         """What the index does, and the plan: its nodes, each after those that it reads."""
         return "\n".join([*self.asked.describe(), *(node.describe() for node in self.plan.node.walk())])

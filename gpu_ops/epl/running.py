@@ -22,6 +22,7 @@ from gpu_ops.errors import PlanError, shown
 from gpu_ops.operators.operator import StepInput
 from gpu_ops.operators.runtime.released import EndedInstances
 from gpu_ops.operators.runtime.steps import FirstFailure, RunningNode
+from gpu_ops.plan.expression_text import for_readers
 from gpu_ops.plan.nodes import Feed, Node
 from gpu_ops.plan.standing import StandingFilter
 from gpu_ops.texts.feeding import LeafRows, PlacedRows, TickRows, leaves_of, stepped_node
@@ -369,6 +370,7 @@ class RunningStatement:
         """The columns of what `deliveries` gives."""
         return pa.schema([pa.field("turn", pa.int64()), pa.field("row", pa.string()), *self.schema])
 
+    @for_readers()
     def explain(self) -> str:
         """The plan: its nodes, each after those that it reads."""
         lines = [node.describe() for node in self.plan.node.walk()]

@@ -20,6 +20,7 @@ from gpu_ops.core import marks
 from gpu_ops.core.types import storage
 from gpu_ops.errors import ColumnError, PlanError, shown
 from gpu_ops.plan.combinations import Combinable
+from gpu_ops.plan.expression_text import line_text, text_of
 from gpu_ops.plan.expressions import bare_column, check_boolean, fields_read, output_schema
 
 Kept = Literal["sums", "values", "extreme", "order", "events"]
@@ -227,9 +228,9 @@ class Aggregate(Combinable):
     distinct: bool = False
 
     def __str__(self) -> str:
-        read = [repr(each) for each in (self.expression, *self.others) if each is not None]
+        read = [line_text(each) for each in (self.expression, *self.others) if each is not None]
         read += self.said
-        where = "" if self.filter is None else f" where {self.filter!r}"
+        where = "" if self.filter is None else f" where {line_text(self.filter)}"
         return f"{self.name}={self.kind}({'distinct ' * self.distinct}{', '.join(read)}){where}"
 
     @property
@@ -293,7 +294,7 @@ class Aggregate(Combinable):
         if self.distinct and (not types or pa.types.is_nested(storage(types[0]))):
             raise ColumnError(
                 f"{self.kind} of distinct values does not take {types[0] if types else None}.",
-                column=None if self.expression is None else bare_column(self.expression) or repr(self.expression),
+                column=None if self.expression is None else text_of(self.expression),
                 remedy="Take its fields or its text first: only what can be a key can be told apart.",
             )
         return pa.field(self.name, self.kind.types(self, types))

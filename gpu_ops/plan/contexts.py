@@ -19,6 +19,7 @@ from gpu_ops.core.turns import ASK, CLOCK, DUE, ENDED, INSTANCE, NEW, OLD, ORDER
 from gpu_ops.errors import ColumnError, PlanError
 from gpu_ops.plan.clock_windows import ClockSpan
 from gpu_ops.plan.crontab_times import CrontabTimes
+from gpu_ops.plan.expression_text import line_text
 from gpu_ops.plan.expressions import check_boolean, column_names
 from gpu_ops.plan.joins import On
 from gpu_ops.plan.nodes import Computed, Ends, Node, selected
@@ -187,7 +188,7 @@ class Instances(_OverInstances):
             "" if self.begins is None else f"begins {self.begins}",
             "" if self.lasts is None else f"lasts {self.lasts}",
             f"ends on {on}" if on else "",
-            "" if self.condition is None else f"where {self.condition!r}",
+            "" if self.condition is None else f"where {line_text(self.condition)}",
         ]
         return ", ".join(each for each in parts if each)
 

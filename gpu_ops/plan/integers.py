@@ -21,7 +21,8 @@ import narwhals as nw
 import pyarrow as pa
 
 from gpu_ops.core.time import MAX_TIME, MIN_TIME
-from gpu_ops.plan.terms import HIGHEST_EXPONENT, INT64, SCALES, Range, Term, is_float, truncates, unnamed
+from gpu_ops.plan.expression_text import text_of
+from gpu_ops.plan.terms import HIGHEST_EXPONENT, INT64, SCALES, Range, Term, is_float, renamed, truncates, unnamed
 
 Known = Callable[[str], Range | None]
 """From the name of a column to the range of its values; None if it holds no whole numbers."""
@@ -95,10 +96,7 @@ class Guard:
 
     def __str__(self) -> str:
         own = [self.said[key] for key in (*(f"={name}" for name in self.values), "=") if key in self.said]
-        text = own[0] if own else repr(unnamed(self.expression))
-        for name, meant in self.said.items():
-            text = text.replace(f"col({name})", meant)
-        return text
+        return own[0] if own else text_of(renamed(unnamed(self.expression), self.said))
 
     def called(self, name: str) -> str:
         """The name that an error shows for a column."""

@@ -16,6 +16,7 @@ from gpu_ops.core.time import LIFETIME, TICK, format_span
 from gpu_ops.errors import ColumnError, PlanError, shown
 from gpu_ops.plan.aggregates import count
 from gpu_ops.plan.arguments import names
+from gpu_ops.plan.expression_text import line_text
 from gpu_ops.plan.expressions import check_boolean, column_names
 from gpu_ops.plan.lifetimes import Stitch
 from gpu_ops.plan.nodes import Computed, Ends, KeyBy, Node, Project, Unary, check_flat, extended, selected
@@ -215,7 +216,7 @@ class Join(Binary):
         return selected(Join(left, met, ((number, number),), "inner"), self.left.schema.names)
 
     def describe(self) -> str:
-        where = "" if self.condition is None else f" where {self.condition!r}"
+        where = "" if self.condition is None else f" where {line_text(self.condition)}"
         return f"Join {self.how}{self._shown_on}{where}"
 
 

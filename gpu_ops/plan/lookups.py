@@ -13,6 +13,7 @@ from gpu_ops.core.time import TICK
 from gpu_ops.core.turns import PLACE
 from gpu_ops.errors import PlanError
 from gpu_ops.plan.aggregates import Aggregate
+from gpu_ops.plan.expression_text import line_text
 from gpu_ops.plan.joins import On
 from gpu_ops.plan.nodes import Ends, Feed, Filter, Node, extended
 from gpu_ops.plan.splits import Split, matched
@@ -156,7 +157,7 @@ class PairGroups:
     columns: tuple[nw.Expr, ...] = ()
 
     def __str__(self) -> str:
-        having = "" if self.condition is None else f" having {self.condition!r}"
+        having = "" if self.condition is None else f" having {line_text(self.condition)}"
         return f"by {', '.join(self.keys)} agg {', '.join(map(str, self.aggregates))}{having}"
 
 
@@ -209,6 +210,6 @@ class PairLookup(Lookup):
 
     def describe(self) -> str:
         on = ", ".join(f"{outer}={inner}" for outer, inner in self.on)
-        where = "" if self.condition is None else f" where {self.condition!r}"
+        where = "" if self.condition is None else f" where {line_text(self.condition)}"
         groups = "" if self.groups is None else f"groups {self.groups} of "
         return f"{super().describe()} of {groups}pairs{f' on {on}' if on else ''}{where}"

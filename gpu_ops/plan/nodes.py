@@ -17,6 +17,7 @@ from gpu_ops.core.turns import CLOCK
 from gpu_ops.core.types import storage
 from gpu_ops.errors import ColumnError, PlanError, unknown_column
 from gpu_ops.ingest.advance import Advance
+from gpu_ops.plan.expression_text import for_readers, line_text
 from gpu_ops.plan.expressions import (
     as_expression,
     bare_column,
@@ -217,7 +218,7 @@ class Node(Identified):
         Raises:
             PlanError: They cannot: it needs one order of all events.
         """
-        raise one_order(self.describe())
+        raise one_order(self.explained())
 
     handed: ClassVar[Literal["all", "needed", "needed alone"]] = "all"
     """Which payload columns of its input a Spark worker gets: all; those of `needs`; or those of `needs`, in a schema
@@ -293,8 +294,13 @@ class Node(Identified):
         return {}
 
     def describe(self) -> str:
-        """The node's own line of `explain`."""
+        """The node in a line, for checkpoints and for `explain`."""
         raise NotImplementedError
+
+    @for_readers()
+    def explained(self) -> str:
+        """The node's own line of `explain`, with expressions as their users write them."""
+        return self.describe()
 
     def walk(self) -> Iterator[Node]:
         """This node and those below it, each once, inputs first."""
@@ -556,7 +562,7 @@ class Filter(Expressions):
         return ((self.condition, self.input.schema),)
 
     def describe(self) -> str:
-        return f"Filter {self.condition!r}"
+        return f"Filter {line_text(self.condition)}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -634,8 +640,8 @@ class Project(Expressions):
         return tuple((each, self.input.schema) for each in self.expressions)
 
     def describe(self) -> str:
-        shown = ", ".join(repr(expression) for expression in self.expressions)
-        return f"{'WithColumns' if self.keep else 'Select'} {shown}"
+        listed = ", ".join(line_text(each) for each in self.expressions)
+        return f"{'WithColumns' if self.keep else 'Select'} {listed}"
 
 
 @dataclass(frozen=True, eq=False)

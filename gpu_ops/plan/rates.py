@@ -15,6 +15,7 @@ from gpu_ops.core.turns import ASK, CLOCK, DUE, ENTERED, LEFT, NEW, OLD, ORDER, 
 from gpu_ops.errors import ColumnError, PlanError
 from gpu_ops.plan.clock_windows import ClockSpan
 from gpu_ops.plan.crontab_times import CrontabTimes
+from gpu_ops.plan.expression_text import line_text
 from gpu_ops.plan.expressions import check_boolean
 from gpu_ops.plan.nodes import Node, check_known
 from gpu_ops.plan.splits import Split, one_order
@@ -70,7 +71,7 @@ class When:
     condition: nw.Expr
 
     def __str__(self) -> str:
-        return f"when {self.condition!r}"
+        return f"when {line_text(self.condition)}"
 
 
 Condition: TypeAlias = EveryRows | EveryPeriod | AtTimes | When

@@ -24,6 +24,7 @@ import pyarrow as pa
 
 from gpu_ops.core.polars_frames import plain_type, to_frame
 from gpu_ops.errors import PlanError
+from gpu_ops.plan.expression_text import text_of
 from gpu_ops.plan.expressions import output_schema, values
 from gpu_ops.plan.terms import INT64, Term, is_float, renamed
 
@@ -483,7 +484,7 @@ class _ProgramWriter:
 
     def _refused(self, term: Term) -> PlanError:
         return PlanError(
-            f"A condition over several events has {term.name!r} of {term.dtype}, in {term.value!r}.",
+            f"A condition over several events has {term.name!r} of {term.dtype}, in {text_of(term.value)}.",
             remedy="Compare values of two events, join comparisons by and, or, not, and add, subtract or multiply "
             "numbers; whatever is about one event alone may be anything.",
         )

@@ -8,6 +8,7 @@ import narwhals as nw
 import pyarrow as pa
 
 from gpu_ops.errors import PlanError
+from gpu_ops.plan.expression_text import text_of
 from gpu_ops.plan.expressions import values
 from gpu_ops.plan.meanings import UNKNOWN, Meaning, meaning
 from gpu_ops.plan.nodes import Node
@@ -29,7 +30,7 @@ class Own:
 
     def __str__(self) -> str:
         why = self.row.why
-        return f"{self.function} in {self.expression!r} is the backend's own: {why[0].lower()}{why[1:]}"
+        return f"{self.function} in {text_of(self.expression)} is the backend's own: {why[0].lower()}{why[1:]}"
 
 
 def own_parts(expression: nw.Expr, schema: pa.Schema) -> list[Own]:

@@ -14,6 +14,7 @@ from gpu_ops.core.arguments import word
 from gpu_ops.core.time import TICK, TIME_TYPE
 from gpu_ops.core.turns import CLOCK, IS_NEW, IS_OLD, PLACE, of_stream
 from gpu_ops.errors import ColumnError, PlanError
+from gpu_ops.plan.expression_text import line_text
 from gpu_ops.plan.expressions import check_boolean
 from gpu_ops.plan.joins import On
 from gpu_ops.plan.nodes import Computed, Ends, Node, check_known
@@ -38,7 +39,7 @@ class Further:
 
     def __str__(self) -> str:
         on = ", ".join(f"{mine}={other}" for mine, other in self.on)
-        where = "" if self.condition is None else f" where {self.condition!r}"
+        where = "" if self.condition is None else f" where {line_text(self.condition)}"
         return f"{self.kind}{f' on {on}' if on else ''}{where}"
 
     @property

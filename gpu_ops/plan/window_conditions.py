@@ -12,6 +12,7 @@ import pyarrow as pa
 from gpu_ops.core.other_names import OtherNames
 from gpu_ops.core.time import TIME_TYPE
 from gpu_ops.errors import ColumnError, PlanError, unknown_column
+from gpu_ops.plan.expression_text import line_text
 from gpu_ops.plan.expressions import Expression, as_expression, check_boolean, column_names
 from gpu_ops.plan.window_kinds import Assigned
 
@@ -88,7 +89,7 @@ class While(_Conditioned):
     enters = "at its start"
 
     def __str__(self) -> str:
-        return f"while {self.condition!r}{'' if self.refused == 'dropped' else ' refused=shown'}"
+        return f"while {line_text(self.condition)}{'' if self.refused == 'dropped' else ' refused=shown'}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,7 +105,7 @@ class Until(_Conditioned):
     enters = "later"
 
     def __str__(self) -> str:
-        return f"batches until {self.condition!r}{'' if self.include_trigger else ' include_trigger=False'}"
+        return f"batches until {line_text(self.condition)}{'' if self.include_trigger else ' include_trigger=False'}"
 
 
 def spoken(schema: pa.Schema, condition: nw.Expr) -> dict[str, tuple[str, str]]:

@@ -16,6 +16,7 @@ from gpu_ops.core.turns import ORDER
 from gpu_ops.devices import Device
 from gpu_ops.errors import PlanError, shown
 from gpu_ops.operators.runtime.steps import RunningNode
+from gpu_ops.plan.expression_text import for_readers
 from gpu_ops.plan.nodes import Feed, Node
 from gpu_ops.rql.planning.planned import PlannedQuery, plan_columns
 from gpu_ops.texts.feeding import PlacedRows, TickRows, leaves_of, stepped_node
@@ -101,6 +102,7 @@ class RunningCycles:
             kept, self.kept = self.kept, []
         return pa.concat_tables(kept) if kept else self.result_schema.empty_table()
 
+    @for_readers()
     def explain(self) -> str:
         """The plan: its nodes, each after those that it reads."""
         return "\n".join(node.describe() for node in self.plan.node.walk())

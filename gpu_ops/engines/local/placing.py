@@ -16,6 +16,7 @@ from gpu_ops.core.time import LIFETIME, TIME_TYPE
 from gpu_ops.devices import Device, choose
 from gpu_ops.devices.cuda.lowering import device_type
 from gpu_ops.errors import DeviceError
+from gpu_ops.plan.expression_text import text_of
 from gpu_ops.plan.expressions import column_names, values
 from gpu_ops.plan.nodes import Node
 from gpu_ops.plan.terms import Term
@@ -50,7 +51,7 @@ def misreading(plan: Node) -> str | None:
         >>> misreading(stream.filter(g.col("day") == g.col("day"))._node) is None
         True
         >>> misreading(stream.select(year=g.col("day").dt.year())._node)
-        "dt.year in col(day).dt.year().alias(...) reads 'day', a date32[day], which is there as int32"
+        "dt.year in day.dt.year() as year reads 'day', a date32[day], which is there as int32"
     """
     found = (_misread(*each) for node in plan.walk() for each in node.computed)
     return next((each for each in found if each is not None), None)
@@ -63,13 +64,13 @@ def _misread(expression: nw.Expr, payload: pa.Schema) -> str | None:
     except Exception:  # noqa: BLE001  (an expression that fails here has parts that we cannot read)
         read = [values([nw.col(name)], payload)[name] for name in column_names(expression, list(types))]
         lost = [f"{each.options['name']!r}" for each in read if is_stood_for(each.dtype)]
-        return f"{expression!r} cannot be looked into and reads {', '.join(lost)}" if lost else None
+        return f"{text_of(expression)} cannot be looked into and reads {', '.join(lost)}" if lost else None
     # A literal is judged with the function that takes it.
     own = (each for each in parts if not all(map(_is_same, (each, *(one for one in each.terms if one.name == "lit")))))
     wrong = next(own, None)
     if wrong is None:
         return None
-    part = f"{wrong.name} in {expression!r}"
+    part = f"{wrong.name} in {text_of(expression)}"
     for each in wrong.walk():
         if each.name == "col" and is_stood_for(each.dtype):
             name = each.options["name"]

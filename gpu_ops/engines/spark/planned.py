@@ -79,7 +79,7 @@ def summary(frame: DataFrame, compiler: Compiler) -> list[str]:
     for node in compiler.alone:
         reason = uncut(node)
         remedy = "Give it a key (by)" + ", or say spark.gpu_ops.slices=auto." * (reason is None) + "." * bool(reason)
-        lines.append(f"warning: all events of {node.describe()} go through one task. {remedy}")
+        lines.append(f"warning: all events of {node.explained()} go through one task. {remedy}")
     conf: Any = execution.sparkSession().sessionState().conf()
     most = conf.autoBroadcastJoinThreshold()
     for join in compiler.kernels:
@@ -87,7 +87,8 @@ def summary(frame: DataFrame, compiler: Compiler) -> list[str]:
             size = compiler.frame(each)._jdf.queryExecution().optimizedPlan().stats().sizeInBytes()  # noqa: SLF001
             if int(str(size)) <= most and supported(join) is None:
                 lines.append(
-                    f"warning: both sides of {join.describe()} are shuffled, and the {side} one has {int(str(size)):,} "
-                    'bytes by Spark\'s statistics. strategy="sql" broadcasts so little; it may take more CPU time.'
+                    f"warning: both sides of {join.explained()} are shuffled, and the {side} one has "
+                    f"{int(str(size)):,} bytes by Spark's statistics. "
+                    'strategy="sql" broadcasts so little; it may take more CPU time.'
                 )
     return lines

@@ -130,7 +130,7 @@ class RunningNode:
             try:
                 given, passed = self.own.step(fed, ctis)
             except BaseException as error:
-                blame(error, self.node.describe())
+                blame(error, self.node.explained())
                 if self.failure is None or not isinstance(self.own, EachPiece) or not isinstance(error, Exception):
                     raise
                 given, passed = self.failure.stepped(self.own, fed[0], ctis, error)

@@ -70,7 +70,7 @@ def _split(node: Node, splits: Mapping[Node, Split], numbers: Mapping[Node, int]
     below = [splits[each] for each in node.inputs]
     if not below:  # a source below the leaf at which its time advances
         return Split()
-    what = node.describe()
+    what = node.explained()
     if node.gathers and len(below) > 1:
         pairs = list(zip(*node.matched, strict=True))
         return matched(below[0], below[1], [(left, right) for left, right in pairs], what, (node.together, ()))
