@@ -42,10 +42,11 @@ from narwhals import (
 )
 
 from gpu_ops.api.alerts import AlertPattern, alert, present
-from gpu_ops.api.arrivals import ArrivalStream, ArrivalWindow, DeliveredStream, arrivals
+from gpu_ops.api.arrivals import ArrivalStream, arrivals
 from gpu_ops.api.contexts import ArrivalContext
 from gpu_ops.api.cycle_tables import CycleTables, cycle_tables
 from gpu_ops.api.cycles import CyclePartition, CyclePartitions, CycleStream, cycles
+from gpu_ops.api.deliveries import ArrivalWindow, DeliveredStream
 from gpu_ops.api.events import events, restore
 from gpu_ops.api.patterns import PatternStep, after, every, none, one, pattern
 from gpu_ops.api.row_patterns import PatternRow, RowTerm, any_order, previous, register, row

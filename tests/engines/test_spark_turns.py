@@ -11,7 +11,8 @@ import pytest
 
 import gpu_ops as g
 from gpu_ops import epl
-from gpu_ops.api.arrivals import ArrivalStream, ArrivalWindow
+from gpu_ops.api.arrivals import ArrivalStream
+from gpu_ops.api.deliveries import ArrivalWindow
 from gpu_ops.engines.spark.slice_policy import SliceSettings
 from gpu_ops.engines.spark.turns import TurnFragment
 from gpu_ops.errors import ColumnError, GpuOpsError, PlanError, TimeError
