@@ -99,7 +99,7 @@ FORMS = {"native": native, "native-lean": native_lean, "identity": identity, "gp
 
 
 def cpu_seconds() -> float:
-    """CPU time of all processes below this one: a worker that has ended counts with the process that waited for it."""
+    """CPU time of all processes below this one, those of Spark that have ended too (`benchmarks.counting_daemon`)."""
     total = 0.0
     for process in psutil.Process().children(recursive=True):
         try:
@@ -123,6 +123,7 @@ def session(scratch: Path) -> SparkSession:
         "spark.driver.host": "127.0.0.1",
         "spark.driver.memory": "4g",
         "spark.local.dir": str(scratch / "local"),
+        "spark.python.daemon.module": "benchmarks.counting_daemon",
         "spark.sql.adaptive.enabled": "false",
         # As in spark_conf/local-cpu.properties.
         "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647",
