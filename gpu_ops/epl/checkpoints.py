@@ -47,7 +47,7 @@ _STATEMENT = Object(
         "home": TEXT,
         "offset": Whole(MIN_TIME, MAX_TIME),
     },
-    {"number": Whole(), "ctis": Many(TIME), "given": Many(Whole())},
+    {"number": Whole(), "ctis": Many(TIME), "given": Many(Whole()), "part_of": TEXT},
 )
 _CONTEXT = Object(
     {"text": TEXT, "since": TIME, "plan": Many(TEXT), "on": TRUTH}, {"ctis": Many(TIME), "given": Many(Whole())}
@@ -165,6 +165,8 @@ def _facts(statement: RunningStatement) -> dict[str, Any]:
         "home": statement.home,
         "offset": statement.offset,
     }
+    if statement.part_of:
+        facts["part_of"] = statement.part_of
     if statement.failed is None:
         facts["ctis"] = [each.cti for each in statement.nodes]
         facts["given"] = [each.given for each in statement.nodes]
@@ -306,14 +308,15 @@ def _restored(path: Path, facts: Mapping[str, Any], at: int, deployments: Deploy
     """A statement of a checkpoint, without its state."""
     with _damaged(path):
         (statement,) = parse(facts["text"])
-        if facts["name"] in deployments.statements:
+        if facts["name"] in deployments.alone:
             raise SourceError(
                 f"The checkpoint {path} is damaged: it has two statements {facts['name']!r}.", remedy=OLDER
             )
         with shown_in(facts["text"]):
             plan = deployments.planned(statement, facts["since"])
             check_plan(path, facts, [node.describe() for node in plan.node.walk()])
-            made = deployments.add(facts["name"], statement, plan, facts["since"])
+            part_of = facts.get("part_of", "")
+            made = deployments.add(facts["name"], statement, plan, facts["since"], part_of=part_of)
             made.number = facts.get("number", at)
             return made
 

@@ -25,6 +25,7 @@ from gpu_ops.epl.planning.standing import kind_of, named_parameters, numbered, o
 from gpu_ops.epl.planning.statements import body_of, planned
 from gpu_ops.epl.planning.tables import known_table, table_schema
 from gpu_ops.epl.planning.variables import KnownVariable, VariableNames
+from gpu_ops.epl.planning.written_out import written_out
 from gpu_ops.epl.queries import Query, StreamTerm
 from gpu_ops.epl.running import Listening, RunningStatement
 from gpu_ops.epl.sieves import Sieve
@@ -153,9 +154,10 @@ class Deployments:
         except BaseException:
             self.types, self.feeds, self.depths, self.count = before
             while len(self.statements) > running:
-                name, gone = self.statements.popitem()
-                self._unsift(gone)
-                del self.alone[name]
+                _, gone = self.statements.popitem()
+                self._forget(gone)
+            for each in [each for each in self.alone.values() if each.part_of and each.part_of not in self.statements]:
+                self._forget(each)
             self.changes += 1
             self.declared, self.variables.known, self.contexts = declared, variables, contexts
             self.windows, self.variables.of_contexts.known = windows, own_variables
@@ -365,7 +367,8 @@ class Deployments:
     def renumber(self) -> None:
         """Put the statements in the order of their numbers."""
         self.statements = dict(sorted(self.statements.items(), key=lambda item: item[1].number))
-        self._number = max((each.number for each in self.statements.values()), default=0)
+        numbers = (each.number for each in (*self.statements.values(), *self.alone.values()))
+        self._number = max(numbers, default=0)
         self.changes += 1
 
     def _have(self, group: StatementGroup) -> StatementGroup:
@@ -416,13 +419,22 @@ class Deployments:
         self._remove_window(statement)
         del self.statements[name]
         if statement.group is None:
-            self._unsift(statement)
-            del self.alone[name]
+            self._forget(statement)
             self.changes += 1
             self._rest()
         else:
             self._leave([statement])
         self.tell(statement, "undeployed")
+
+    def beside(self, statement: RunningStatement) -> list[RunningStatement]:
+        """The statements that run beside one (`gpu_ops.epl.planning.written_out`)."""
+        return [each for each in self.alone.values() if each.part_of == statement.name]
+
+    def _forget(self, statement: RunningStatement) -> None:
+        """Have a statement that is computed by itself no more, nor those that run beside it."""
+        for each in [*self.beside(statement), statement]:
+            self._unsift(each)
+            self.alone.pop(each.name, None)
 
     def _remove_window(self, statement: RunningStatement) -> None:
         """Have the named window of a statement no more, if it made one.
@@ -480,6 +492,8 @@ class Deployments:
         together = sum(len(each) * each.plan.filters for each in self.groups.values())
         own = sum(each.active_filters for each in self.contexts.values() if each.is_on)
         for each in self.alone.values():
+            if each.part_of:
+                continue  # the statement that it runs beside counts
             context = each.plan.context
             own += each.active_filters(1 if context is None else len(self.contexts[context.name].table()))
         return together + own
@@ -634,13 +648,24 @@ class Deployments:
     ) -> RunningStatement:
         self.count += 1
         name = statement.name or f"statement {self.count}"
-        if name in self.statements:
+        if name in self.statements or name in self.alone:
             raise failure_at(statement, f"There is a statement {name!r} already.", "Give it another name.")
-        plan = self.planned(statement, clock)
-        self._keep_apart(statement, name, plan)
-        made = self.add(name, statement, plan, clock)
-        begin(made)
-        return made
+        written = written_out(statement)
+        beside = [*written.before, *written.behind]
+        called = {id(each): f"{name} ({number})" for number, each in enumerate(beside, 2)}
+        for own in called.values():
+            if own in self.alone:
+                raise failure_at(statement, f"There is a statement {own!r} already.", "Give this one another name.")
+        main: list[RunningStatement] = []
+        for each in (*written.before, statement, *written.behind):
+            plan = self.planned(each, clock)
+            self._keep_apart(each, name, plan)
+            own = called.get(id(each), name)
+            made = self.add(own, each, plan, clock, part_of="" if each is statement else name)
+            if each is statement:
+                main.append(made)
+            begin(made)
+        return main[0]
 
     def planned(self, statement: Statement, clock: int) -> PlannedStatement:
         """What a statement computes that begins when the clock shows some ticks; a named window is there then.
@@ -653,7 +678,7 @@ class Deployments:
                 self._add_window(statement, statement.body, clock)
             elif isinstance(statement.body, CreateVariable):
                 self._add_variable(statement.body, statement.context)
-            return planned(statement, self._ledger(clock))
+            return planned(written_out(statement).main, self._ledger(clock))
         except PlanError as error:
             # What a node refuses is said where the statement stands.
             raise failure_at(statement, error.problem, error.remedy or "") from error
@@ -706,8 +731,20 @@ class Deployments:
         windows = {name: each.known for name, each in self.windows.items()}
         return Ledger(self.types, self.feeds, self.ticks, clock, self.irstream, self._asks, known, contexts, windows)
 
-    def add(self, name: str, statement: Statement, plan: PlannedStatement, clock: int) -> RunningStatement:
-        """Have a statement of some name, whose plan is known."""
+    def add(
+        self, name: str, statement: Statement, plan: PlannedStatement, clock: int, *, part_of: str = ""
+    ) -> RunningStatement:
+        """Have a statement of some name, whose plan is known.
+
+        Args:
+            name: Its name.
+            statement: What it says.
+            plan: What it computes.
+            clock: What the clock shows, in ticks.
+            part_of: The name of the statement that it runs beside: then nobody is told what it delivers.
+        """
+        if part_of:
+            plan = replace(plan, shows=(None, None))
         target, names = self._inserted(statement, plan)
         if target:
             # Listeners see the names that the columns have in the stream.
@@ -718,7 +755,10 @@ class Deployments:
         made = RunningStatement(name, str(statement), plan, target, names, clock, device, own, self._listening)
         self._number += 1
         made.number = self._number
-        self.statements[name] = self.alone[name] = made
+        made.part_of = part_of
+        self.alone[name] = made
+        if not part_of:
+            self.statements[name] = made
         self._sift(made, statement)
         self.changes += 1
         if target or plan.change is not None or isinstance(statement.body, CreateWindow | CreateTable):

@@ -93,7 +93,10 @@ class IsolatedService(ServiceCalls):
             self._move(names, self._service, self._other)
 
     def _move(self, names: tuple[str, ...], left: Service, entered: Service) -> None:
-        moved = {name: self._deployments[name] for name in names}
+        moved = dict[str, RunningStatement]()
+        for name in names:
+            moved[name] = statement = self._deployments[name]
+            moved |= {each.name: each for each in self._deployments.beside(statement)}
         ahead = (left.clock - entered.clock) * _MILLISECOND
         for each in moved.values():
             if each.home != left.name:

@@ -13,6 +13,7 @@ from gpu_ops.api.stream import Stream
 from gpu_ops.core.own_errors import own_errors
 from gpu_ops.core.turns import CLOCK, ORDER, PLACE, ROW
 from gpu_ops.epl.deployments import Deployments
+from gpu_ops.epl.planning.updates import changed_arrivals
 from gpu_ops.epl.running import RunningStatement
 from gpu_ops.errors import PlanError, shown
 from gpu_ops.plan.arrivals import OnTurns, delivered, on_turns
@@ -124,11 +125,13 @@ class _OverData:
         """What the last statement delivers."""
         *others, last = statements
         for each in others:
-            if not each.target:
+            if not (each.target or each.plan.updates or self._deployments.beside(each)):
                 raise PlanError(
                     f"Nobody reads what the statement {each.name!r} delivers.", remedy="Write insert into … before it."
                 )
         plan = last.plan
+        if plan.updates:
+            raise PlanError(f"The statement {last.name!r} changes events.", remedy="Write a select behind it.")
         columns = {f"@column {at}": each.name for at, each in enumerate(plan.columns)}
         if len(set(columns.values())) < len(columns):
             raise PlanError("Two columns have one name.", remedy="Give one of them another: select a as b.")
@@ -150,13 +153,16 @@ class _OverData:
         """The arrivals of a type: those that come, and those that statements insert."""
         if name not in self._arrivals:
             found = [self._turns.arrivals[name]] if name in self._turns.arrivals else []
-            inserting = [each for each in self._deployments.statements.values() if each.target == name]
+            inserting = [each for each in self._deployments.alone.values() if each.target == name]
             if inserting:
                 parts, level = tuple(map(self._inserted, inserting)), self._deployments.depths[name]
                 found.append(Inserted(parts, self._turns.ticks, level, name))
             if not found:
                 raise PlanError(f"There are no events of {name!r}.", remedy=f"Give them: query(text, {name}=frame).")
-            self._arrivals[name] = found[0] if len(found) == 1 else Union(tuple(found))
+            rows = found[0] if len(found) == 1 else Union(tuple(found))
+            for each in self._deployments.alone.values():
+                rows = changed_arrivals(each.plan, rows) if each.plan.updates == name else rows
+            self._arrivals[name] = rows
         return self._arrivals[name]
 
     def _inserted(self, statement: RunningStatement) -> Node:

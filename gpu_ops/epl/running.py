@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol, overload
 
@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from gpu_ops.core.arrow_buffers import repeated
 from gpu_ops.core.polars_frames import empty_table
 from gpu_ops.core.time import TIME_TYPE
-from gpu_ops.core.turns import CLOCK, EMPTY, HELD, INSTANCE, NEW, ORDER, PLACE, ROW, TURN
+from gpu_ops.core.turns import CLOCK, EMPTY, HELD, INSTANCE, NEW, OLD, ORDER, PLACE, ROW, TURN
 from gpu_ops.devices import Device
 from gpu_ops.epl.planning.planned import PlannedStatement
 from gpu_ops.errors import PlanError, shown
@@ -289,6 +289,7 @@ class RunningStatement:
         slot: Its place there.
         sieve: What says which rows its filter takes, and the number of the filter there; None if it is asked itself.
         listening: What listeners share.
+        part_of: The name of the statement that it runs beside, as a part of it; nothing if it stands for itself.
     """
 
     name: str
@@ -310,6 +311,7 @@ class RunningStatement:
     group: Group | None = None
     slot: int = -1
     sieve: tuple[RowSieve, int] | None = None
+    part_of: str = ""
     _keeping: threading.Lock = field(default_factory=threading.Lock)
 
     def __repr__(self) -> str:
@@ -474,6 +476,30 @@ class RunningStatement:
         some = _where(made, _kinds(made) == NEW)
         clock = pa.array(np.zeros(len(some), np.int64)).cast(TIME_TYPE)
         return self.named(some).append_column(CLOCK, clock).append_column(PLACE, some[PLACE])
+
+    def updated(self, made: pa.Table, rows: PlacedRows) -> tuple[PlacedRows, DeliveredRows | None]:
+        """(the events of a type as this statement leaves them, what its listeners get of that).
+
+        Args:
+            made: The rows of a step: those of a statement that has failed lack the last ones.
+            rows: The events as it finds them.
+        """
+        hit = np.flatnonzero(_kinds(made) == NEW)
+        if not len(hit):
+            return rows, None
+        names, table = self.schema.names, rows.rows
+        for at, each in enumerate(names):
+            column = pa.chunked_array([*made[f"@column {at}"].chunks, *table[each].slice(len(made)).chunks])
+            table = table.set_column(table.column_names.index(each), table.schema.field(each), column)
+        sides = [each.select(names).take(hit) for each in (table, rows.rows)]
+        kinds = np.repeat(np.array([NEW, OLD], np.int8), len(hit))
+        places = np.tile(rows.places[hit], 2)
+        order = np.argsort(places, kind="stable")
+        named = pa.concat_tables(sides).take(order)
+        kinds, places, shown = kinds[order], places[order], np.ones(len(order), np.bool_)
+        if self.kept is not None:
+            self.keep(self._rows_shown(named, kinds, places, shown))
+        return replace(rows, rows=table), DeliveredRows(self, named, kinds, places, shown)
 
     def held(self, made: pa.Table) -> pa.Table:
         """The rows of a step that are content."""

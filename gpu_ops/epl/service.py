@@ -83,6 +83,8 @@ class Service:
         self.clock, self.name, self.system = clock, name, system
         self._order, self._seen = Order((), ()), -1
         self._groups: list[StatementGroup] = []
+        self._updates: dict[str, list[RunningStatement]] = {}
+        self._taking: tuple[SomeTurns, list[DeliveredPart], list[RunningStatement]] | None = None
 
     @property
     def statements(self) -> tuple[RunningStatement, ...]:
@@ -322,6 +324,10 @@ class Service:
             numbered = tuple((each.number, each) for each in sorted(mine, key=lambda each: each.number))
             self._order, self._seen = order_of(numbered, deployments.depths), deployments.changes
             self._groups = [each for each in deployments.groups.values() if each.home == self.name]
+            self._updates = {each.plan.updates: [] for _, each in numbered if each.plan.updates}
+            for _, each in numbered:
+                if each.plan.updates:
+                    self._updates[each.plan.updates].append(each)
         found: list[DeliveredPart] = []
         failures: list[RunningStatement] = []
         for piece in SomeTurns(arrived, ticks, before, first * TURN, self._turns.next * TURN).pieces(self._order.cuts):
@@ -343,8 +349,11 @@ class Service:
         inserted: dict[str, list[PlacedRows]] = {}
         deployments, first = self._deployments, turns.first
         windows = _SteppedWindows(self, turns, inserted, failures)
+        self._taking = turns, found, failures
+        for name in self._updates.keys() & arrived.keys():
+            arrived[name] = self._updated(name, arrived[name])
         for _, statement in self._order.statements:
-            if statement.failed is not None:
+            if statement.failed is not None or statement.plan.updates:
                 continue
             try:
                 self._arrive(statement.plan.reads, turns, inserted)
@@ -377,6 +386,26 @@ class Service:
                 found.append(pairs)
         for sieve in deployments.sieves.values():
             sieve.rest()
+
+    def _updated(self, name: str, rows: PlacedRows) -> PlacedRows:
+        """Events of a type as statements change them before others see them, one statement after the other."""
+        assert self._taking is not None  # noqa: S101  (turns are being taken)
+        turns, found, failures = self._taking
+        for statement in self._updates.get(name, ()):
+            if statement.failed is not None:
+                continue
+            try:
+                feed = self._deployments.feeds[name]
+                made = self._stepped(statement, {feed: rows}, None, turns.first, turns.until)
+                rows, delivered = statement.updated(made, rows)
+                failure = statement.failure
+            except BaseException as error:  # noqa: BLE001  (the other statements take the turn, then it is raised)
+                delivered, failure = None, FirstFailure(statement.device, error=error)
+            if delivered is not None:
+                found.append(delivered)
+            if failure.error is not None:
+                self.fail(statement, failure, turns, failures)
+        return rows
 
     def _arrive(self, names: Sequence[str], turns: SomeTurns, inserted: dict[str, list[PlacedRows]]) -> None:
         """Have what was inserted into some types among their events."""
@@ -421,12 +450,15 @@ class Service:
                 return np.full(len(places), before * _MILLISECOND)
             return shown(begins, ticks.places, ticks.clocks, before * _MILLISECOND)
 
+        rows = PlacedRows(places, table, clocks)
+        if name in self._updates:
+            rows = self._updated(name, rows)
         if sent is None:
-            return PlacedRows(places, table, clocks)
+            return rows
         every = np.concatenate([sent.places, places])
         order = np.argsort(every, kind="stable")
-        both = np.concatenate([sent.shown_clocks, clocks()])
-        return PlacedRows(every[order], pa.concat_tables([sent.rows, table]).take(order), both[order])
+        both = np.concatenate([sent.shown_clocks, rows.shown_clocks])
+        return PlacedRows(every[order], pa.concat_tables([sent.rows, rows.rows]).take(order), both[order])
 
     @staticmethod
     def fail(

@@ -261,7 +261,6 @@ def test_a_window_goes_when_nobody_is_about_it() -> None:
         ("on D as d update W as w set v = 'a'", "W.v is of type int"),
         ("on D as d merge W as w when not matched then update set v = 1", "Where no row matches there is none"),
         ("on D as d merge W as w when not matched then insert select d.m as nothing", "has no column 'nothing'"),
-        ("on D as d merge W as w when matched then insert into V select d.m as v", "insert into another stream"),
         ("select * from W#length(2)", "windows over named windows"),
         ("on D as d delete from W as w where w.v = (select max(x) from U#keepall)", "sub-queries in changes"),
         ("create index I on W(nothing)", "'W' has no column 'nothing'"),

@@ -40,6 +40,7 @@ class PlannedStatement:
         variable: The variable of a context that it makes, and the leaf of what that becomes.
         asked: Whether an event asks a named window, and finds what earlier statements have done at the same event.
         creates: The named window that it makes; nothing for none.
+        updates: The type whose events it changes before others see them; nothing for none.
         notes: What is said of it beside its nodes.
     """
 
@@ -61,6 +62,7 @@ class PlannedStatement:
     variable: tuple[str, Feed] | None = None
     asked: bool = False
     creates: str = ""
+    updates: str = ""
     notes: tuple[str, ...] = ()
 
     @property

@@ -43,6 +43,7 @@ from gpu_ops.epl.planning.scopes import CountScope, DeliveredScope, EventScope, 
 from gpu_ops.epl.planning.subqueries import Asked, Subqueries, asks
 from gpu_ops.epl.planning.tables import into_table, with_into, with_tables
 from gpu_ops.epl.planning.triggers import planned_setting, planned_variable
+from gpu_ops.epl.planning.updates import planned_update
 from gpu_ops.epl.planning.variables import VariableColumns, VariableNames, reads
 from gpu_ops.epl.planning.windows import StreamWindows, windowed
 from gpu_ops.epl.statements import Statement
@@ -64,12 +65,10 @@ from gpu_ops.texts.placed_error import failure_at, unsupported
 
 _WHAT: dict[type, str] = {
     s.OnQuery: "triggers (on … select)",
-    s.OnSplit: "triggers (on … insert)",
     s.OnDelete: "triggers (on … delete)",
     s.OnUpdate: "triggers (on … update)",
     s.OnMerge: "triggers (on … merge)",
     s.OnSet: "triggers (on … set)",
-    s.UpdateStream: "statements that change events (update istream)",
     s.CreateWindow: "named windows",
     s.CreateTable: "tables",
     s.CreateIndex: "indexes",
@@ -98,16 +97,14 @@ def planned(statement: Statement, ledger: Ledger) -> PlannedStatement:
     if isinstance(query, s.OnSet):
         plan = planned_setting(query, ledger, names, context_of(statement, ledger))
         return _in_its_context(statement, plan, names, ledger)
+    if isinstance(query, s.UpdateStream):
+        return planned_update(statement, query, ledger, names)
     if isinstance(query, s.CreateVariable) and (context := context_of(statement, ledger)) is not None:
         return planned_variable(query, ledger, context)
     if not isinstance(query, q.Query):
         raise unsupported(statement, _WHAT[type(query)])
-    for what, there in (
-        ("'for' clauses", query.delivery),
-        ("selects that delete", query.deleting),
-    ):
-        if there:
-            raise unsupported(there if isinstance(there, e.Syntax) else query, what)
+    if query.delivery:
+        raise unsupported(query, "'for' clauses")
     if query.recognize is not None and query.joins:
         raise unsupported(query.recognize, "match_recognize over joins", "Insert the join's rows into a stream first.")
     for each in statement.annotations if query.recognize is not None else ():

@@ -254,6 +254,10 @@ class VariableNames:
         """A part of a statement in which variables have the values that stand at each place."""
         return rebuilt(node, self._always)
 
+    def once(self, node: Any) -> Any:
+        """A part of a statement in which variables are read once: nothing may set them while it runs."""
+        return rebuilt(node, self._once)
+
     def _term(self, term: q.StreamTerm) -> q.StreamTerm:
         views = tuple(rebuilt(each, self._once if each.name.lower() in _WHILE else self._now) for each in term.views)
         in_pattern = isinstance(term.source, q.PatternSource)

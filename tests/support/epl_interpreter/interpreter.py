@@ -9,6 +9,7 @@ from gpu_ops.epl import parse
 from gpu_ops.epl import patterns as p
 from gpu_ops.epl import queries as q
 from gpu_ops.epl import statements as s
+from gpu_ops.epl.column_names import column_name
 from gpu_ops.texts import expressions as e
 from tests.support.epl_interpreter.clock import Clock
 from tests.support.epl_interpreter.contexts import Context, ContextStatement
@@ -46,6 +47,8 @@ class Interpreter:
         self._queries: list[QueryStatement | ContextStatement] = []
         self._contexts: dict[str, Context] = {}
         self._setters: list[tuple[int, str, s.OnSet]] = []
+        self._splits: list[tuple[int, str, s.OnSplit]] = []
+        self._updates: list[tuple[str, s.UpdateStream]] = []
         self._inserted: list[Event] = []
         self._count = 0
 
@@ -72,6 +75,8 @@ class Interpreter:
                     self.clock.cancel_all_of(each.number)
                 statement.context.remove(statement)
         self._setters = [each for each in self._setters if each[1] != name]
+        self._splits = [each for each in self._splits if each[1] != name]
+        self._updates = [each for each in self._updates if each[0] != name]
 
     def send(self, type_name: str, row: Mapping[str, Any]) -> list[Delivery]:
         """An event comes; properties that it does not say are null."""
@@ -179,6 +184,10 @@ class Interpreter:
                 if not isinstance(body.trigger.source, p.EventFilter):
                     raise NotImplementedError("pattern")
                 self._setters.append((self._count, name, body))
+            case s.OnSplit():
+                self._add_split(body, name)
+            case s.UpdateStream():
+                self._updates.append((name, body))
             case _:
                 raise NotImplementedError(_WORDS.get(type(body).__name__, type(body).__name__))
         return name
@@ -196,26 +205,52 @@ class Interpreter:
                 known.setdefault(column, kind)
         self._queries.append(made)
 
+    def _add_split(self, body: s.OnSplit, name: str) -> None:
+        source = q.StreamTerm(body.trigger.source, alias=body.trigger.alias)
+        for branch in body.branches:
+            query = s.Statement(q.Query(branch.items, source))
+            known = self.types.setdefault(branch.insert.target, {})
+            columns = QueryStatement(query, name, self._count, self).columns
+            for column, kind in zip(branch.insert.columns or columns, columns.values(), strict=True):
+                known.setdefault(column, kind)
+        self._splits.append((self._count, name, body))
+
     def _event(self, type_name: str, row: Mapping[str, Any]) -> Event:
         properties = self.types[type_name]
         return Event(type_name, {name: _typed(row.get(name), kind) for name, kind in properties.items()})
 
     def _handle(self, event: Event) -> list[Delivery]:
         """An event comes, and then those that statements insert, one after another."""
-        return self._handle_one(event) + self._handle_inserted()
+        return self._handle_updated(event) + self._handle_inserted()
 
     def _handle_inserted(self) -> list[Delivery]:
         deliveries: list[Delivery] = []
         while self._inserted:
-            deliveries += self._handle_one(self._inserted.pop(0))
+            deliveries += self._handle_updated(self._inserted.pop(0))
         return deliveries
+
+    def _handle_updated(self, event: Event) -> list[Delivery]:
+        """An event comes, as statements change it, one after another."""
+        deliveries: list[Delivery] = []
+        for name, update in self._updates:
+            around = self.around(event.type_name, update.alias, event)
+            if update.type_name != event.type_name or (update.where is not None and not holds(update.where, around)):
+                continue
+            old, new = event.properties, dict(event.properties)
+            for each in update.assignments:
+                assert each.value is not None
+                new[str(each.target)] = evaluate(each.value, around)
+            event = self._event(event.type_name, new)
+            deliveries.append(Delivery(name, [dict(event.properties)], [dict(old)]))
+        return deliveries + self._handle_one(event)
 
     def _handle_one(self, event: Event) -> list[Delivery]:
         """Which statements an event comes to is known before any of them does anything."""
         for context in self._contexts.values():
             context.handle(event)
         matches: list[tuple[int, Any, Any]] = [(each.number, each, each.matches(event)) for each in self._queries]
-        matches += [(number, (name, each), self._triggers(each, event)) for number, name, each in self._setters]
+        triggered: list[tuple[int, str, s.OnSet | s.OnSplit]] = [*self._setters, *self._splits]
+        matches += [(number, (name, each), self._triggers(each, event)) for number, name, each in triggered]
         deliveries: list[Delivery] = []
         for _, statement, matched in sorted(matches, key=lambda match: match[0]):
             if not matched:
@@ -224,12 +259,31 @@ class Interpreter:
                 statement.arrive(matched, event)
                 continue
             name, setter = statement
+            if isinstance(setter, s.OnSplit):
+                if not self._split(setter, matched, event):
+                    deliveries.append(Delivery(name, [dict(event.properties)], None))
+                continue
             self.assign(setter.assignments, matched)
             found = {str(each.target): self.variables[str(each.target)] for each in setter.assignments}
             deliveries.append(Delivery(name, [found], None))
         return deliveries + self._delivered()
 
-    def _triggers(self, setter: s.OnSet, event: Event) -> Scope | None:
+    def _split(self, body: s.OnSplit, around: Scope, event: Event) -> bool:
+        """Have an event where it belongs; whether it belongs anywhere."""
+        taken = False
+        for branch in body.branches:
+            if (taken and not body.all_branches) or (branch.where is not None and not holds(branch.where, around)):
+                continue
+            taken, row = True, dict[str, Any]()
+            for item in branch.items:
+                if isinstance(item.expression, e.Wildcard):
+                    row |= event.properties
+                else:
+                    row[item.alias or column_name(item.expression)] = evaluate(item.expression, around)
+            self.insert(branch.insert.target, dict(zip(branch.insert.columns or row, row.values(), strict=True)))
+        return taken
+
+    def _triggers(self, setter: s.OnSet | s.OnSplit, event: Event) -> Scope | None:
         """What a statement that sets variables sees of an event that triggers it; None if it does not."""
         source = setter.trigger.source
         assert isinstance(source, p.EventFilter)
@@ -276,8 +330,7 @@ _WORDS = {
     "CreateWindow": "named window",
     "CreateTable": "table",
     "CreateIndex": "index",
-    "UpdateStream": "update istream",
-    **dict.fromkeys(("OnQuery", "OnSplit", "OnDelete", "OnUpdate", "OnMerge"), "on trigger"),
+    **dict.fromkeys(("OnQuery", "OnDelete", "OnUpdate", "OnMerge"), "on trigger"),
 }
 
 
