@@ -28,7 +28,7 @@ class PerDelivery(Unary):
 
     A delivery is the rows of one place, those of the insert stream, the remove stream and the content by themselves.
     Rows with equal keys stay in their order. `@order` counts the rows that are left from 0 on. Marks and empty
-    deliveries pass as they are. What is left out leaves nothing behind: a delivery without rows is none.
+    deliveries pass as they are.
 
     Attributes:
         keys: What rows are ordered by, the first key before the others.
@@ -36,6 +36,8 @@ class PerDelivery(Unary):
         within: Columns of whose values each combination has its own limit and offset. `keys` begin with these.
         limit: How many rows stay, equal ones counted; None for all.
         offset: How many rows are left out before them.
+        leaves_empty: Whether a delivery of which no row is left is an empty one, as where an output rate posts it;
+            else there is none.
 
     Raises:
         ColumnError: A column is unknown or nested.
@@ -47,6 +49,7 @@ class PerDelivery(Unary):
     limit: int | None = None
     offset: int = 0
     within: tuple[str, ...] = ()
+    leaves_empty: bool = False
 
     def __post_init__(self) -> None:
         check_known(self.input.schema, (*(self.distinct or ()), *self.within), what="delivery")

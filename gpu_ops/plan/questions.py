@@ -175,7 +175,15 @@ class Question:
         node = Project(node, (*columns, nw.col(ROW), nw.col(ORDER)), keep=False)
         if self.order or self.distinct or self.limit is not None or self.offset:
             keys = tuple(replace(each, column=own[each.column]) for each in self.order)
-            node = PerDelivery(node, keys, tuple(own.values()) if self.distinct else None, self.limit, self.offset)
+            empties = self.rate is not None and self.which != "first" and self.rate.posts_empty
+            node = PerDelivery(
+                node,
+                keys,
+                tuple(own.values()) if self.distinct else None,
+                self.limit,
+                self.offset,
+                leaves_empty=empties,
+            )
         return selected(node, [*own.values(), ROW, ORDER])
 
 

@@ -325,3 +325,39 @@ def test_conditions_on_a_window_may_aggregate() -> None:
     assert wrong(vector) is None
     properties = line("select v from T#expr_batch(v > 2)", ("a", 1), ("a", 3), _1=([{"v": 1}, {"v": 3}], None))
     assert wrong(properties) is None
+
+
+def test_an_output_of_which_a_limit_leaves_nothing_is_empty() -> None:
+    #   events   a,1 a,2 |    a,3 |     the second output has one row, and the offset leaves it out
+    #   outputs       1000      2000
+    text = "select v from T output every 1 sec limit 2 offset 1"
+    vector = line(text, ("a", 1), ("a", 2), 1000, ("a", 3), 2000, _2=([{"v": 2}], None), _4=(None, None))
+    assert wrong(vector) is None
+    # So many events are an output only if they leave rows.
+    assert wrong(line("select v from T output every 1 events limit 1 offset 1", ("a", 1))) is None
+
+
+@pytest.mark.parametrize("selected", ["v", "v, sum(v) as s", "v, count(*) as s"])
+def test_a_snapshot_of_events_without_a_window_is_empty(selected: str) -> None:
+    vector = line(f"select {selected} from T output snapshot every 1 sec", ("a", 1), 1000, 2000)
+    vector["expected"] = [{"after_step": step, "statement": "s", "new": None, "old": None} for step in (1, 2)]
+    assert wrong(vector) is None
+
+
+def test_a_snapshot_without_a_window_has_the_values_of_all_that_came() -> None:
+    snapshot = "output snapshot every 1 sec"
+    assert wrong(line(f"select sum(v) as s from T {snapshot}", ("a", 1), 1000, _1=([{"s": 1}], None))) is None
+    of_groups = line(f"select k, sum(v) as s from T group by k {snapshot}", ("a", 1), ("a", 2), 1000)
+    of_groups["expected"] = [{"after_step": 2, "statement": "s", "new": [{"k": "a", "s": 3}], "old": None}]
+    assert wrong(of_groups) is None
+
+
+def test_the_last_row_that_left_an_instance_is_the_one_that_left_last() -> None:
+    #   v=0 |-----------------|     until its stamp, 900
+    #   v=1    |-----|              until its stamp, 300: it has left first
+    context = "create context C start T(k = 'start') end T(k = 'end'); @name('s') context C"
+    window, output = "T(k = 'a')#timetolive(v)", "output last every 2 events"
+    vector = line("", ("start", 0), ("a", 900), ("a", 300), 900, _2=([{"v": 300}], None), _3=(None, [{"v": 900}]))
+    vector["epl"] = f"{context} select irstream v from {window} {output}"
+    vector["schema"]["T"]["v"] = "long"
+    assert wrong(vector) is None

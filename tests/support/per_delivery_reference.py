@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from gpu_ops.core.turns import HELD, NEW, OLD, ORDER, ROW
+from gpu_ops.core.turns import EMPTY, HELD, NEW, OLD, ORDER, ROW
 
 Row = dict[str, Any]
 
@@ -16,6 +16,8 @@ def arranged(
     distinct: Sequence[str] | None = None,
     limit: int | None = None,
     offset: int = 0,
+    *,
+    leaves_empty: bool = False,
 ) -> list[Row]:
     """The rows that are left, in order of place, kind and number.
 
@@ -25,6 +27,7 @@ def arranged(
         distinct: As in `PerDelivery`, like the others.
         limit: How many rows stay.
         offset: How many are left out.
+        leaves_empty: Whether a delivery of which no row is left is an empty one.
     """
     made = [row for row in rows if row[ROW] not in {NEW, OLD, HELD}]
     for place, kind in sorted({(row["place"], row[ROW]) for row in rows if row[ROW] in {NEW, OLD, HELD}}):
@@ -38,4 +41,6 @@ def arranged(
                 left.append(row)
                 seen.append(values)
         made += [{**row, ORDER: number} for number, row in enumerate(left)]
+    had, has = ({row["place"] for row in each if row[ROW] in {NEW, OLD}} for each in (rows, made))
+    made += [{"place": place, ROW: EMPTY, ORDER: 0} for place in had - has if leaves_empty]
     return sorted(made, key=lambda row: (row["place"], row[ROW], row[ORDER]))

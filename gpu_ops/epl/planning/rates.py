@@ -86,6 +86,13 @@ def output_rate(
     return PlannedOutput(Rate(_condition(output, resolve, conditions), rows, after, since), output.selection)
 
 
+def posts_empty(output: Output | None) -> bool:
+    """Whether a delivery without rows is posted: at all outputs but those of so many events, and of the first rows."""
+    if output is None or output.selection == "first" or (output.rate is None and output.terminated is None):
+        return False
+    return not isinstance(output.rate, EventCount)
+
+
 def _condition(output: Output, resolve: Numbers, conditions: Conditions | None) -> Condition | None:
     match output.rate:
         case None:

@@ -30,7 +30,7 @@ from gpu_ops.epl.planning.mentions import aggregate_calls, local_keys, propertie
 from gpu_ops.epl.planning.parts import parts
 from gpu_ops.epl.planning.patterns import PatternPlanner
 from gpu_ops.epl.planning.planned import Ledger, PlannedStatement, known_type
-from gpu_ops.epl.planning.rates import PlannedOutput, output_rate
+from gpu_ops.epl.planning.rates import PlannedOutput, output_rate, posts_empty
 from gpu_ops.epl.planning.refusals import (
     refuse_aggregates,
     refuse_looking,
@@ -212,6 +212,7 @@ class _QueryPlanner:
         self._instances = InstancePlan(context, ledger, query)
         self._held: list[e.Expression] = []
         self._sorted_later = [HELD, OLD]
+        self._shows_none = False
         self._words: dict[str, str] = {}
         self._reads: list[str] = []
         self._in_join: LookingInJoin | None = None
@@ -336,6 +337,7 @@ class _QueryPlanner:
             has_clock, gives_old = self._subqueries.has_clock, self._selector != "istream"
             refuse_subqueries(query, windows, kind, has_clock=has_clock, gives_old=gives_old, limited=limited)
         is_kept = windowed or by_group
+        self._shows_none = snapshot and not is_kept and self._holds_nothing()
         is_iterable = self._ledger.asks and is_kept and not momentary
         rows = windows.memberships if looking is None else looking.rows(windows.memberships)
         rows = _where(rows, where, str(condition))
@@ -383,7 +385,7 @@ class _QueryPlanner:
         by = tuple(names) if kind in {"row per group", "aggregated and grouped"} else ()
         if isinstance(self._statement.body, s.CreateWindow):
             node = Filter(node, (nw.col(ROW) != OLD) | ~nw.col(SILENT))
-        node = self._left_in_order(node, windows) if limited else node
+        node = self._left_in_order(node, windows) if limited or self._instances.holds else node
         node = self._had(node, output if limited else None, having, kind, by, values if by_all else ())
         node = self._at_output(node, asked, looking) if limited else node
         node = self._instances.ended(node, kind, by, self._shown_kinds)
@@ -487,6 +489,14 @@ class _QueryPlanner:
             return node
         self._sorted_later = [HELD]
         return selected(PerDelivery(extended(node, keys), tuple(order)), node.schema.names)
+
+    def _holds_nothing(self) -> bool:
+        """Whether a query without a window has no content, of which a snapshot could be."""
+        if self._keeps_last and self._query.output is not None:
+            raise unsupported(
+                self._query.output, "snapshots of events without a window beside @IterableUnbound", "Say: #lastevent."
+            )
+        return not self._query.joins
 
     def _in_window(
         self, node: Node, windows: StreamWindows, kinds: Sequence[int]
@@ -789,12 +799,16 @@ class _QueryPlanner:
         for key, bound in order:
             if pa.types.is_nested(bound.type):
                 raise unsupported(key, "order by arrays or records")
-        limit, offset = self._limit()
+        limit, offset = (0, 0) if self._shows_none else self._limit()
+        if query.limit is not None and (offset or limit == 0) and query.output and query.output.selection == "first":
+            # Esper leaves rows out first, and goes on looking for a first delivery until one has rows.
+            raise unsupported(query.limit, "offsets beside output first", "Leave the offset out.")
         if keys or query.distinct or limit is not None or offset:
             names = None
             if query.distinct:
                 names = (*self._context.key, *(f"@column {at}" for at in range(len(columns))))
-            node = PerDelivery(node, tuple(keys), names, limit, offset, self._context.key)
+            empties = posts_empty(query.output)
+            node = PerDelivery(node, tuple(keys), names, limit, offset, self._context.key, leaves_empty=empties)
         schema = node.schema
         shown = pa.schema([schema.field(f"@column {at}").with_name(name) for at, (name, _) in enumerate(items)])
         into = None if query.insert is None else self._ledger.windows.get(query.insert.target)

@@ -9,11 +9,11 @@ import numpy as np
 import pyarrow as pa
 
 from gpu_ops.core.time import TICK
-from gpu_ops.core.turns import HELD, ORDER
-from gpu_ops.operators.deliveries.rows import kinds_of, numbered, numbers_of, of_kind, with_order
+from gpu_ops.core.turns import EMPTY, HELD, ORDER
+from gpu_ops.operators.deliveries.rows import kinds_of, numbered, numbers_of, of_kind, with_kind, with_order
 from gpu_ops.operators.events import Events, concat
 from gpu_ops.operators.operator import BatchInput, Stateless, StepInput
-from gpu_ops.operators.row_order import in_order, order_in_places, ranks_of, run_starts
+from gpu_ops.operators.row_order import in_order, order_in_places, ranks_of, run_starts, stable_order, sums_by
 from gpu_ops.plan.per_delivery import PerDelivery
 
 
@@ -70,16 +70,48 @@ class PerDeliveryOperator(Stateless, nodes=(PerDelivery,)):
             else order_in_places(events.start, keys, self._device)
         )
         place, kind = kernels.take(events.start, order), kernels.take(kinds, order)
+        empty = None
         if node.limit is not None or node.offset:
             upto = len(order) if node.limit is None else node.offset + node.limit
             number = numbered(place, kind, *self._within(events.frame, order), device=self._device)
-            some = kernels.keep((number >= node.offset) & (number < upto))
+            is_left = (number >= node.offset) & (number < upto)
+            empty = self._emptied(events, order, place, is_left, kind) if node.leaves_empty else None
+            some = kernels.keep(is_left)
             order, place, kind = (kernels.take(each, some) for each in (order, place, kind))
         if node.distinct is not None and len(order):
             some = kernels.keep(self._is_first(events.frame, order, place, kind))
             order, place, kind = (kernels.take(each, some) for each in (order, place, kind))
         number = numbered(place, kind, device=self._device)
-        return Events(place, TICK, self._taken(events.frame, order, number, kind))
+        made = Events(place, TICK, self._taken(events.frame, order, number, kind))
+        return made if empty is None else concat([made, empty], self._device) or made
+
+    def _emptied(self, events: Events, order: Any, place: Any, is_left: Any, kind: Any) -> Events | None:
+        """An empty delivery for each of which no row is left.
+
+        Args:
+            events: The rows.
+            order: Their order.
+            place: The place of each in that order.
+            is_left: Which of these are left.
+            kind: The kind of each; rows of the content are no delivery.
+        """
+        kernels = self._device.kernels
+        some = kernels.keep(kind != HELD)
+        order, place, is_left = (kernels.take(each, some) for each in (order, place, is_left))
+        if not len(some):
+            return None
+        parts = [place, *self._within(events.frame, order)]
+        if len(parts) > 1:  # rows of one instance do not lie together where there are new and old ones
+            by = stable_order(parts, place, self._device)
+            order, is_left, *parts = (kernels.take(each, by) for each in (order, is_left, *parts))
+        begins = run_starts(*parts)
+        left = sums_by(np.cumsum(begins) - 1, is_left.astype(np.int64), int(begins.sum()), self._device)
+        rows = kernels.take(kernels.keep(begins), kernels.keep(left == 0))
+        if not len(rows):
+            return None
+        order = kernels.take(order, rows)
+        frame = with_kind(self._device.columns.take(events.frame, order), EMPTY, self._device)
+        return Events(kernels.take(parts[0], rows), TICK, with_order(frame, np.zeros_like(order), self._device))
 
     def _within(self, frame: Any, order: Any) -> list[Any]:
         """For each of the ordered rows a number for that of which there is a limit; nothing if deliveries have it."""

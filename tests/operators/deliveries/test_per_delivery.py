@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -76,17 +77,39 @@ _KEYS = st.lists(st.tuples(st.sampled_from(["name", "price", "share"]), st.boole
 _COLUMNS = st.none() | st.lists(st.sampled_from(["name", "price", "share"]), min_size=1, unique=True)
 
 
-@given(_ROWS, _KEYS, _COLUMNS, st.none() | st.integers(0, 3), st.integers(0, 2), st.randoms(), st.sampled_from(HERE))
+@given(
+    _ROWS,
+    _KEYS,
+    _COLUMNS,
+    st.none() | st.integers(0, 3),
+    st.integers(0, 2),
+    st.booleans(),
+    st.randoms(),
+    st.sampled_from(HERE),
+)
 def test_as_one_delivery_after_the_other(
-    drawn: list[Row], keys: Any, distinct: Any, limit: Any, offset: int, chance: Any, device: str
+    drawn: list[Row],
+    keys: Any,
+    distinct: Any,
+    limit: Any,
+    offset: int,
+    leaves_empty: bool,  # noqa: FBT001
+    chance: Any,
+    device: str,
 ) -> None:
     rows = [{**each, ORDER: number, "@entered": None, "@left": None} for number, each in enumerate(drawn)]
-    expected = arranged(rows, keys, distinct, limit, offset)
+    expected = arranged(rows, keys, distinct, limit, offset, leaves_empty=leaves_empty)
     chance.shuffle(rows)
     rows.sort(key=lambda each: each["place"])
     node = PerDelivery(SOME, tuple(RowKey(*each) for each in keys), distinct and tuple(distinct), limit, offset)
+    node = replace(node, leaves_empty=leaves_empty)
     cuts = sorted({chance.randrange(0, 6) * 2 for _ in range(chance.randrange(3))})
-    assert delivered(node, {SOME: rows}, cuts, device) == expected
+    assert told(delivered(node, {SOME: rows}, cuts, device)) == told(expected)
+
+
+def told(rows: list[Row]) -> list[Row]:
+    """The rows, of empty deliveries their places alone."""
+    return [row if row[ROW] != EMPTY else {"place": row["place"]} for row in rows]
 
 
 def test_what_cannot_be_is_refused() -> None:
