@@ -23,7 +23,8 @@ try:
     from gpu_ops.apps.queries import parse_inputs, query_answers
     from gpu_ops.engines.explain import explain_placed
     from gpu_ops.engines.spark.checks import unwrapped
-    from gpu_ops.engines.spark.engine import compiled, placed, write_answer
+    from gpu_ops.engines.spark.compiling import Compiler
+    from gpu_ops.engines.spark.engine import compiled_together, placed, write_answer
     from gpu_ops.errors import GpuOpsError, SourceError
 except Exception as error:  # noqa: BLE001  (gpu_ops may be missing, or refuse this PySpark by an error of its own)
     missing = isinstance(error, ImportError)
@@ -79,24 +80,24 @@ def run(session: SparkSession, asked: argparse.Namespace) -> None:
     paths = parse_inputs(asked.input)
     inputs = {name: read(session, path, asked.input_format) for name, path in paths.items()}
     answers = query_answers(asked.query, inputs)
-    if isinstance(answers, Stream):
-        answer(session, answers, asked.output, asked)
-        return
-    for name, stream in answers.items():
-        answer(session, stream, f"{asked.output.rstrip('/')}/{name}", asked)
-
-
-def answer(session: SparkSession, stream: Stream, path: str, asked: argparse.Namespace) -> None:
-    plan = stream._plan
-    if not plan.on_spark:
-        raise SourceError(
-            f"The answer for {path} does not come from Spark.", remedy="Query the inputs that query gets."
-        )
+    several = {"": answers} if isinstance(answers, Stream) else answers
+    paths = {name: f"{asked.output.rstrip('/')}/{name}" if name else asked.output for name in several}
+    for name, stream in several.items():
+        if not stream._plan.on_spark:
+            raise SourceError(
+                f"The answer for {paths[name]} does not come from Spark.", remedy="Query the inputs that query gets."
+            )
     # Once: with spark.gpu_ops.statistics a job counts keys for it.
-    made = compiled(plan, asked.device)
-    print(explain_placed(plan, placed(made)))
+    together = compiled_together({name: stream._plan for name, stream in several.items()}, asked.device)
+    with together.kept():
+        for name, made in together.made.items():
+            answer(session, made, paths[name], asked)
+
+
+def answer(session: SparkSession, made: Compiler, path: str, asked: argparse.Namespace) -> None:
+    print(explain_placed(made.plan, placed(made)))
     if asked.explain_gpu:
-        print(planned(session, made.frame(plan)))
+        print(planned(session, made.frame(made.plan)))
     options = {name: str(value) for name, value in WRITTEN.get(asked.format, {}).items()}
     replace = asked.if_exists == "replace"
     done = write_answer(made, path, asked.format, replace=replace, **options)

@@ -6,7 +6,7 @@ The plan then runs step by step, keeping only what is alive, as a running query 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,7 +58,7 @@ def in_order(
     budget: int,
     spilled: Callable[[Spill], None] | None = None,
     within: str | None = None,
-) -> Iterator[Iterator[tuple[pa.Table, int]] | list[pa.RecordBatch]]:
+) -> Iterator[SortedFiles | list[pa.RecordBatch]]:
     """Batches as they are if they fit in memory, else in order of their column ``start``.
 
     Args:
@@ -68,7 +68,8 @@ def in_order(
         within: The folder for a temporary folder of files; None is the system's temporary folder.
 
     Yields:
-        The batches; or (table, CTI) pairs: no row of a later pair starts before the CTI.
+        The batches; or (table, CTI) pairs, as often as they are asked for: no row of a later pair starts before the
+        CTI.
 
     Examples:
         >>> rows = pa.record_batch({"start": pa.array([3, 1, 2], pa.timestamp("us"))})
@@ -98,8 +99,22 @@ def in_order(
         merged = runs.merge()
         if spilled is not None:
             spilled(Spill(files, whole, merged))
-        with _merged(runs.files) as pieces:
-            yield pieces
+        yield SortedFiles(tuple(runs.files))
+
+
+@dataclass(frozen=True)
+class SortedFiles:
+    """Rows in order of their starts, from sorted files: (table, CTI) pairs, read anew each time.
+
+    Attributes:
+        files: The files.
+    """
+
+    files: tuple[Path, ...]
+
+    def __iter__(self) -> Iterator[tuple[pa.Table, int]]:
+        with _merged(self.files) as pieces:
+            yield from pieces
 
 
 class _Runs:
@@ -167,7 +182,7 @@ def _starts(table: pa.Table) -> Any:
 
 
 @contextmanager
-def _merged(files: list[Path]) -> Iterator[Iterator[tuple[pa.Table, int]]]:
+def _merged(files: Sequence[Path]) -> Iterator[Iterator[tuple[pa.Table, int]]]:
     """The rows of sorted files, merged: each piece ends where the first of the pieces in memory ends."""
     with ExitStack() as opened:
         sources = [opened.enter_context(pa.OSFile(str(path))) for path in files]

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         placement,
         reader,
         write,
+        write_all,
     )
     from gpu_ops.engines.spark.source import open_spark
 
@@ -41,6 +42,7 @@ __all__ = [
     "reader",
     "register",
     "write",
+    "write_all",
 ]
 
 

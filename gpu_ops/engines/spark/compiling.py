@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial, reduce, singledispatchmethod
 from typing import Any
 
@@ -57,7 +57,7 @@ from gpu_ops.engines.spark.types import (
     to_timestamp,
 )
 from gpu_ops.engines.spark.windows import cut_window
-from gpu_ops.engines.spark.worker import Task, run_task
+from gpu_ops.engines.spark.worker import Batches, Task, run_task
 from gpu_ops.errors import PlanError
 from gpu_ops.plan.data_windows import DataWindow
 from gpu_ops.plan.expressions import column_names, guards
@@ -135,6 +135,56 @@ class Compiler:
             check_names(made, node.schema.names)
             self._frames[node] = made
         return self._frames[node]
+
+    def keyed_fragments(self) -> Iterator[tuple[Node, Fragment]]:
+        """The fragments of one input whose events go to tasks by a key, whole, each with its last node."""
+        waiting: list[Node] = [self.plan]
+        seen: set[Node] = {*self.plan.all(AtClock)}
+        while waiting:
+            node = waiting.pop()
+            if node in seen:
+                continue
+            seen.add(node)
+            if not node.gathers or node.strategy == "sql":
+                waiting.extend(node.inputs)
+                continue
+            part = fragment(node, self._apart)
+            waiting.extend(part.inputs)
+            if part.partition and len(part.nodes[0].inputs) == 1 and not self._apart(node):
+                yield node, part
+
+    def needed(self, part: Fragment) -> list[tuple[pa.Schema, set[str]]]:
+        """As `gpu_ops.engines.spark.stages.needed`."""
+        return needed(part, self._read)
+
+    def answer(self, node: Node) -> pa.Schema:
+        """The part of a node's payload that something reads."""
+        return _of(node, self._read[node])
+
+    def take(self, node: Node, done: DataFrame, *lines: str) -> None:
+        """Take a node's events from a pass that it shares with other answers, instead of computing them.
+
+        Args:
+            node: The node; it is not compiled yet.
+            done: Its events, with the encoded columns of `answer`.
+            lines: What `explain` says of it.
+        """
+        answer = self.answer(node)
+        self._frames[node] = _decoded(done, answer, node)
+        self._note(node, *lines, *self._passage([answer]))
+        self.shuffles += 1
+
+    def passed(self, rows: DataFrame, run: Callable[..., Batches], back: pa.Schema) -> DataFrame:
+        """Rows through the workers, and what comes back.
+
+        Args:
+            rows: What goes to them.
+            run: What they do with the batches of a task: as `run_task` without its first argument.
+            back: The columns that come back.
+        """
+        check_workers(rows.sparkSession.sparkContext)
+        sent = partial(run, self.device, memory=worker_memory(rows), spilled=self.spills.add)
+        return rows.mapInArrow(Sent(sent), spark_schema(back))
 
     @singledispatchmethod
     def _made(self, node: Node) -> DataFrame:
@@ -453,10 +503,7 @@ class Compiler:
         return done if task.named else _decoded(done, task.answer, node)
 
     def _passed(self, rows: DataFrame, task: Task) -> DataFrame:
-        """Rows through the workers, and what comes back."""
-        check_workers(rows.sparkSession.sparkContext)
-        run = partial(run_task, task, self.device, memory=worker_memory(rows), spilled=self.spills.add)
-        return rows.mapInArrow(Sent(run), spark_schema(task.back))
+        return self.passed(rows, partial(run_task, task), task.back)
 
     def _passage(self, schemas: Iterable[pa.Schema]) -> list[str]:
         """How columns that are encoded pass through Python, and why the plugin does not plan some of them."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
@@ -19,6 +19,7 @@ from gpu_ops.engines.spark.compiling import Compiler
 from gpu_ops.engines.spark.planned import summary as spark_summary
 from gpu_ops.engines.spark.sending import Sent
 from gpu_ops.engines.spark.session import check_ends, check_sessions, has_plugin
+from gpu_ops.engines.spark.together import Together, together
 from gpu_ops.errors import ColumnError, PlanError, SourceError
 from gpu_ops.microbatches.files import WriteReport, check_writing
 from gpu_ops.plan.nodes import Node, SparkSource
@@ -42,13 +43,28 @@ def compiled(node: Node, device: str) -> Compiler:
         node: As in `collect`.
         device: As in `collect`.
     """
-    check_name(device)  # the workers choose: the driver may have no GPU
-    frames = [each.frame for each in node.all(SparkSource)]
-    check_ends(frames)
-    check_sessions(frames)
+    _check([node], device)
     compiler = Compiler(node, device)
     compiler.frame(node)
     return compiler
+
+
+def compiled_together(plans: Mapping[str, Node], device: str) -> Together:
+    """Several answers, as `compiled` makes each, of which equal parts run once; nothing has run yet.
+
+    Args:
+        plans: The plans by name, over DataFrames of one session.
+        device: As in `collect`.
+    """
+    _check(plans.values(), device)
+    return together(plans, device)
+
+
+def _check(nodes: Iterable[Node], device: str) -> None:
+    check_name(device)  # the workers choose: the driver may have no GPU
+    frames = [each.frame for node in nodes for each in node.all(SparkSource)]
+    check_ends(frames)
+    check_sessions(frames)
 
 
 def output_schema(node: Node) -> pa.Schema:
@@ -97,13 +113,8 @@ def write(
         SourceError: The ending is not ``.parquet``; or as `write_files`.
         PlanError: A row group without rows, or a policy that does not exist.
     """
-    check_writing(if_exists, row_group_rows)
-    if not str(path).rstrip("/").lower().endswith(".parquet"):
-        raise SourceError(
-            f"Spark writes Parquet, and {path} does not end in .parquet.", remedy="End the folder's name in .parquet."
-        )
-    options = {"parquet.block.row.count.limit": str(row_group_rows)}
-    return write_answer(compiled(node, device), path, "parquet", replace=if_exists == "replace", **options)
+    (report,) = _write_each({path: node}, device, if_exists, row_group_rows)
+    return report
 
 
 def write_answer(made: Compiler, path: str | Path, form: str, *, replace: bool, **options: str) -> WriteReport:
@@ -116,6 +127,68 @@ class StreamLike(Protocol):
 
     @property
     def _node(self) -> Node: ...
+
+
+@own_errors
+def write_all(
+    answers: Mapping[str | Path, StreamLike],
+    *,
+    device: str = "auto",
+    if_exists: Literal["raise", "replace"] = "raise",
+    row_group_rows: int = 1 << 20,
+) -> list[WriteReport]:
+    """Write several streams over Spark DataFrames, each as `Stream.write` does: what they have in common runs once.
+
+    Windows of several streams by the same key, over the events of one `gpu_ops.events`, read these events once and move
+    them once.
+
+    Args:
+        answers: The streams, by the folder that each is written to.
+        device: As in `Stream.collect`.
+        if_exists: As in `Stream.write`, for each of them.
+        row_group_rows: As in `Stream.write`.
+
+    Returns:
+        For each stream what was written, in their order. If one fails, those before it are written.
+
+    Raises:
+        SourceError: As `Stream.write`; or a stream has no Spark source.
+
+    Examples:
+        >>> import tempfile
+        >>> import gpu_ops as g
+        >>> frame = spark.createDataFrame([(0, "A"), (60, "B")], "pickup long, zone string")
+        >>> keyed = g.events(frame, start="pickup", unit="s").by("zone")
+        >>> busy, quiet = (each.agg(n=g.count()) for each in (keyed.tumbling("1h"), keyed.session("5min")))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     done = write_all({f"{folder}/busy.parquet": busy, f"{folder}/quiet.parquet": quiet})
+        >>> [each.rows for each in done]
+        [2, 2]
+    """
+    plans = {path: stream._node for path, stream in answers.items()}  # noqa: SLF001
+    for path, plan in plans.items():
+        if not plan.on_spark:
+            raise SourceError(f"The answer for {path} does not come from Spark.", remedy="Write it by its own .write.")
+    return _write_each(plans, device, if_exists, row_group_rows)
+
+
+def _write_each(
+    plans: Mapping[str | Path, Node], device: str, if_exists: Literal["raise", "replace"], row_group_rows: int
+) -> list[WriteReport]:
+    check_writing(if_exists, row_group_rows)
+    for path in plans:
+        if not str(path).rstrip("/").lower().endswith(".parquet"):
+            raise SourceError(
+                f"Spark writes Parquet, and {path} does not end in .parquet.",
+                remedy="End the folder's name in .parquet.",
+            )
+    options = {"parquet.block.row.count.limit": str(row_group_rows)}
+    found = compiled_together({str(path): plan for path, plan in plans.items()}, device)
+    with found.kept():
+        return [
+            write_answer(found.made[str(path)], path, "parquet", replace=if_exists == "replace", **options)
+            for path in plans
+        ]
 
 
 @own_errors

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,13 +14,13 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from gpu_ops.core.threads import usual_threads
-from gpu_ops.core.time import TIME_TYPE
+from gpu_ops.core.time import LIFETIME, TIME_TYPE
 from gpu_ops.devices import choose
-from gpu_ops.engines.local.in_order import Spill, can_run_in_order, in_order
+from gpu_ops.engines.local.in_order import SortedFiles, Spill, can_run_in_order, in_order
 from gpu_ops.engines.spark.between_tasks import spare_the_next
 from gpu_ops.engines.spark.sending import concise
 from gpu_ops.engines.spark.sides import MARK, Slots, split
-from gpu_ops.engines.spark.type_codecs import decoded_arrays, encoded_arrays, encoded_schema
+from gpu_ops.engines.spark.type_codecs import decoded_arrays, encoded_arrays, encoded_names, encoded_schema
 from gpu_ops.plan.nodes import Feed, Node
 
 _LOG = logging.getLogger("gpu_ops")
@@ -52,6 +52,7 @@ class Task:
         answer: The payload that goes back.
         slots: The slots of the columns of two sides; None if there is one.
         named: Whether the answer comes back under its own names, since all its columns pass unchanged.
+        among: The payload that comes, if it has columns of other tasks too.
     """
 
     plan: Node
@@ -59,6 +60,7 @@ class Task:
     answer: pa.Schema
     slots: Slots | None = None
     named: bool = False
+    among: pa.Schema | None = None
 
     @property
     def back(self) -> pa.Schema:
@@ -90,7 +92,42 @@ class Task:
         """For each feed its events, decoded from the batches that come."""
         sides = [batches] if self.slots is None else split(batches, self.payloads, self.ends, self.slots)
         found = zip(self.plan.all(Feed), self.payloads, self.ends, sides, strict=True)
-        return {feed: _restored(payload, ends, side) for feed, payload, ends, side in found}
+        return {
+            feed: _restored(payload, encoded_names(self.among or payload, payload.names), ends, side)
+            for feed, payload, ends, side in found
+        }
+
+
+ANSWER = "answer"
+"""The column that says of which task a row is, where several give rows."""
+
+
+@dataclass(frozen=True)
+class SharedTask:
+    """What workers do with the events of a task for several answers.
+
+    Attributes:
+        tasks: The work for each answer.
+        slots: The slots of the columns of all answers.
+    """
+
+    tasks: tuple[Task, ...]
+    slots: Slots
+
+    @property
+    def back(self) -> pa.Schema:
+        """The columns that come back."""
+        times = [(name, TIME_TYPE) for name in LIFETIME]
+        return pa.schema([*times, (ANSWER, pa.int32()), *self.slots.schema])
+
+    def rows(self, at: int, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Results of a task as rows that come back."""
+        answer, rows = self.tasks[at].answer, batch.num_rows
+        slots = (self.slots.places[at][name] for name in encoded_schema(answer).names)
+        given = dict(zip(slots, encoded_arrays(answer, batch.columns[2:]), strict=True))
+        given[ANSWER] = pa.repeat(pa.scalar(at, pa.int32()), rows)
+        payload = [given[each.name] if each.name in given else pa.nulls(rows, each.type) for each in [*self.back][2:]]
+        return pa.RecordBatch.from_arrays([*batch.columns[:2], *payload], schema=self.back)
 
 
 def run_task(
@@ -112,6 +149,41 @@ def run_task(
     Yields:
         ``start``, ``end`` and the answer's encoded payload.
     """
+    for _, result in run_tasks((task,), device, batches, memory, spilled):
+        yield _flattened(task.answer, task.back, result)
+
+
+def run_shared(
+    shared: SharedTask,
+    device: str,
+    batches: Batches,
+    memory: int | None = None,
+    spilled: Callable[[Spill], None] | None = None,
+) -> Batches:
+    """`run_task` for several answers; their results come back one answer after the other."""
+    for at, result in run_tasks(shared.tasks, device, batches, memory, spilled):
+        yield shared.rows(at, result)
+
+
+def run_tasks(
+    tasks: Sequence[Task],
+    device: str,
+    batches: Batches,
+    memory: int | None = None,
+    spilled: Callable[[Spill], None] | None = None,
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Run plans over the same encoded events, one after the other.
+
+    Args:
+        tasks: The work. If they are several, each may run in order of time.
+        device: As in `run_task`.
+        batches: As in `run_task`; each task takes its own columns of them.
+        memory: As in `run_task`.
+        spilled: As in `run_task`.
+
+    Yields:
+        The number of a task, and some of its results.
+    """
     context = TaskContext.get()
     if context is not None:
         usual_threads(context.cpus())  # the cores of this task; the other ones run other tasks
@@ -119,7 +191,6 @@ def run_task(
 
     choose(worker_device(device))  # which loads its kernels
     spare_the_next(worker_device(device))
-    back = task.back
     budget = memory or worker_memory()
 
     def tell(spill: Spill) -> None:
@@ -129,13 +200,12 @@ def run_task(
 
     with concise(), ExitStack() as stack:
         found: Iterable[Any] = batches
-        if task.runs_in_order:
+        if all(task.runs_in_order for task in tasks):
             found = stack.enter_context(in_order(batches, budget, tell, scratch_folder()))
-        # Batches held in memory are a list; batches that need no memory are not held.
-        by_time = found is not batches and not isinstance(found, list)
-        for result in _by_time(task, device, found) if by_time else _at_once(task, device, found):
-            for first in range(0, result.num_rows, BATCH_ROWS):
-                yield _flattened(task.answer, back, result.slice(first, BATCH_ROWS))
+        for at, task in enumerate(tasks):
+            for result in (_by_time if isinstance(found, SortedFiles) else _at_once)(task, device, found):
+                for first in range(0, result.num_rows, BATCH_ROWS):
+                    yield at, result.slice(first, BATCH_ROWS)
 
 
 def _say(spill: Spill, budget: int) -> None:
@@ -184,9 +254,13 @@ def scratch_folder() -> str | None:
     return folders[os.getpid() % len(folders)] if folders else None
 
 
-def _restored(payload: pa.Schema, ends: bool, batches: Batches) -> Iterator[pa.RecordBatch]:  # noqa: FBT001
+def _restored(
+    payload: pa.Schema,
+    names: Sequence[str],
+    ends: bool,  # noqa: FBT001
+    batches: Batches,
+) -> Iterator[pa.RecordBatch]:
     times = ["start", "end"] if ends else ["start"]
-    names = encoded_schema(payload).names
     schema = pa.schema([*((name, TIME_TYPE) for name in times), *payload])
     for batch in batches:
         arrays = [batch.column(name).cast(TIME_TYPE) for name in times]
