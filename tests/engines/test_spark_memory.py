@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import random
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -119,3 +122,15 @@ def test_the_session_says_how_much_a_task_may_hold(spark: SparkSession) -> None:
     with pytest.raises(PlanError, match="256m"):
         worker_memory(frame)
     spark.conf.unset(MEMORY)
+
+
+@pytest.mark.services
+def test_a_task_takes_at_most_three_times_its_events() -> None:
+    """By the most that the process had. The results are few here: where they are many, they take memory too."""
+    run = [sys.executable, "-m", "tests.support.worker_memory", "300"]
+    done = subprocess.run(
+        run, check=True, capture_output=True, text=True, env={**os.environ, "POLARS_MAX_THREADS": "1"}
+    )
+    events, grown = map(int, done.stdout.split())
+    assert events == 72_000_000
+    assert grown <= 3 * events

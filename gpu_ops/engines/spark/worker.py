@@ -203,9 +203,18 @@ def run_tasks(
         if all(task.runs_in_order for task in tasks):
             found = stack.enter_context(in_order(batches, budget, tell, scratch_folder()))
         for at, task in enumerate(tasks):
+            if isinstance(found, list) and task is tasks[-1]:
+                found = _drained(found)
             for result in (_by_time if isinstance(found, SortedFiles) else _at_once)(task, device, found):
                 for first in range(0, result.num_rows, BATCH_ROWS):
                     yield at, result.slice(first, BATCH_ROWS)
+
+
+def _drained(held: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Batches that nobody else reads: the list lets go of each as it is taken."""
+    held.reverse()
+    while held:
+        yield held.pop()
 
 
 def _say(spill: Spill, budget: int) -> None:
