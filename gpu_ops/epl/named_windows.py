@@ -225,7 +225,7 @@ class RunningWindow:
             self._stale = True
         if inserted is not None and (walks or not self._nodes):
             self._enter(inserted, 0)
-        elif inserted is not None or (ticks is not None and self._nodes):
+        elif not walks and (inserted is not None or (ticks is not None and self._nodes)):
             self._fed(inserted, ticks, cti)
 
     def _fed(self, inserted: PlacedRows | None, ticks: TickRows | None, cti: int, by: int = 0, later: int = 0) -> None:

@@ -88,6 +88,12 @@ def _event(kind: str, now: int, k: str, m: int | None, s: str | None = "x") -> A
     return kind, now, {"k": k, "m": m, "s": s}
 
 
+def test_a_row_that_is_changed_in_time_stays_where_no_row_comes_in_the_batch(tmp_path: Path) -> None:
+    """A(a 1) at 1 would leave at 6; U at 2 and 4 bring it in anew, so that U at 7 finds it."""
+    events = [_event("A", 1, "a", 1), *(_event("U", now, "a", 2) for now in (2, 4, 7)), _event("D", 9, "b", 99)]
+    _check(("time(5 msec)", [_UP], events, [0, 1, 4, 5], False), "cpu", tmp_path / "runtime")
+
+
 @pytest.mark.parametrize("device", ["cpu", "array"])
 @pytest.mark.parametrize("view", _VIEWS[:-1])
 def test_a_row_changes_several_times_in_a_batch(view: str, device: str, tmp_path: Path) -> None:
