@@ -539,8 +539,11 @@ class Deployments:
         """An index of a named window: events find rows by keys without one, so that it changes nothing."""
         if index.target not in self.windows:
             raise failure_at(index, f"There is no named window {index.target!r}.", "Create it first.")
-        if index.unique:
-            raise unsupported(index, "unique indexes", "Leave the word out.")
+        window = self.windows[index.target].known
+        alone = {*(window.keys if window.limits is None else window.keys or window.limits.unique)} - {INSTANCE}
+        if index.unique and not (alone and alone <= {name for name, _ in index.columns}):
+            hint = "Have one row for each key: #unique(k), or a table's primary key."
+            raise unsupported(index, "unique indexes of columns that several rows may share", hint)
         for name, _ in index.columns:
             if name not in self.types[index.target].names:
                 known = ", ".join(self.types[index.target].names)

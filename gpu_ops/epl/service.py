@@ -333,6 +333,7 @@ class Service:
         for piece in SomeTurns(arrived, ticks, before, first * TURN, self._turns.next * TURN).pieces(self._order.cuts):
             self._taken(piece, found, failures)
             deployments.settle()
+        self._taking = None
         if self._groups:  # as if each had been stepped in its turn
             failures.sort(key=lambda each: (max(deployments.depths[name] for name in each.plan.reads), each.number))
         sent = SentDeliveries(found)

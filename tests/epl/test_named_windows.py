@@ -249,6 +249,15 @@ def test_a_window_goes_when_nobody_is_about_it() -> None:
     runtime.deploy("create window W#length(2) as (v int)")
 
 
+def test_unique_indexes_are_there_where_rows_cannot_share_a_key() -> None:
+    """The window, or the primary key of the table, sees to it."""
+    runtime = _runtime("""
+        create window V#unique(k) as A; create table T (k string primary key, v int);
+        create unique index I on V(k hash, v btree); create unique index J on T(k)
+    """)
+    assert [each.plan.creates for each in runtime.statements] == ["V", "T"]
+
+
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
@@ -264,7 +273,8 @@ def test_a_window_goes_when_nobody_is_about_it() -> None:
         ("select * from W#length(2)", "windows over named windows"),
         ("on D as d delete from W as w where w.v = (select max(x) from U#keepall)", "sub-queries in changes"),
         ("create index I on W(nothing)", "'W' has no column 'nothing'"),
-        ("create unique index I on W(k)", "unique indexes"),
+        ("create unique index I on W(k)", "unique indexes of columns that several rows may share"),
+        ("create window V#unique(k) as A; create unique index I on V(v)", "unique indexes of columns"),
         ("on W delete from W", "events of a named window that change it"),
         ("create window V#time_batch(1 sec, 'FORCE_UPDATE') as (v int)", "FORCE_UPDATE"),
     ],
