@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -23,6 +23,7 @@ from gpu_ops.core.time import LIFETIME, TICK, Duration, positive_ticks, ticks
 from gpu_ops.errors import PlanError, refuse_names, shown
 from gpu_ops.plan.advance import Advance, AdvanceTime, Late
 from gpu_ops.plan.aggregates import Aggregate
+from gpu_ops.plan.arguments import names
 from gpu_ops.plan.combinations import hangs_on_bounds
 from gpu_ops.plan.data_windows import STATUS, DataWindow, Output
 from gpu_ops.plan.expressions import Expression, as_expression, bare_column, column_names
@@ -462,6 +463,9 @@ class Stream(
         snapped: bool = False,
         reorder: Duration | None = None,
         advance_with: Stream | None = None,
+        per: str | Sequence[str] | None = None,
+        low_watermark: Duration | None = None,
+        lag: Duration = "0s",
     ) -> Stream:
         """Makes CTIs from the rows of the source in their order, and decides what happens to late rows.
 
@@ -485,6 +489,15 @@ class Stream(
             reorder: Rows wait until a row arrives that is later by this span, and are then released in order of time
                 (Trill: reorder latency). A row is then late if it starts before a row that was already released, or
                 more than this span before the latest row. Zero releases rows at once.
+            per: Columns of whose values each combination has a clock of its own, as devices, shards or partitions of
+                Kafka have (Trill: partitioned streams). All that is said here of CTIs and of rows is then about those
+                of one partition. A CTI row whose partition is null is a *low watermark*, a CTI of all partitions,
+                also of those that are yet to come. What follows is within partitions, as in `apply`, until
+                `one_clock`; results come at the low watermark, or at the end of the input.
+            low_watermark: With ``per``: a row of any partition makes a low watermark as it arrives, at its time minus
+                ``lag``, rounded down to the grid of this span, if that is above the last one. A silent partition does
+                not hold it back.
+            lag: How far the low watermark lies behind that row.
             advance_with: Another stream, as `events` made it and with a name, whose CTIs count here too, with or
                 without ``every``: a slow or silent stream follows a fast one. Only running queries use it: in a batch
                 the order of arrival of two streams is unknown.
@@ -492,6 +505,7 @@ class Stream(
         Raises:
             PlanError: It does not directly follow the source, the source is a Spark DataFrame, or the settings
                 contradict each other.
+            ColumnError: A column of ``per`` is unknown, or its type cannot be a key.
             TimeError: (when data is read) A row is late and ``late`` is ``"raise"``.
 
         Examples:
@@ -502,6 +516,11 @@ class Stream(
             [1, 2, 4]
             >>> bids.advance_time("10s", delay="10s", late="drop").collect()["v"].to_pylist()
             [1, 2, 3, 4]
+            >>> read = g.events(pa.table({"at": [50, 3, 4, 2], "device": list("abbb")}), start="at", unit="s")
+            >>> read.advance_time(reorder="0s", late="drop").collect()["device"].to_pylist()
+            ['a']
+            >>> read.advance_time(reorder="0s", late="drop", per="device").collect()["device"].to_pylist()
+            ['a', 'b', 'b']
         """
         number = every if isinstance(every, int) and not isinstance(every, bool) else None
         period: Any = None if number is not None else every
@@ -514,11 +533,46 @@ class Stream(
             late_ends=late_ends,
             snapped=snapped,
             reorder=None if reorder is None else ticks(reorder, name="reorder"),
+            per=() if per is None else names(per, where="per"),
+            low_watermark=None if low_watermark is None else positive_ticks(low_watermark, name="low_watermark"),
+            lag=ticks(lag, name="lag"),
         )
         if not isinstance(advance_with, Stream | None):
             raise PlanError(f"advance_with is {shown(advance_with)}.", remedy="It is another stream, from g.events(…).")
         other: Any = None if advance_with is None else advance_with._node.unkeyed  # noqa: SLF001
-        return self._below_key(lambda node: AdvanceTime(node, settings, other))
+        advanced = self._below_key(lambda node: AdvanceTime(node, settings, other))
+        if not settings.per:
+            return advanced
+        key = tuple(dict.fromkeys((*settings.per, *advanced.key)))
+        whole: Node = Scope(advanced._node.unkeyed, settings.per)  # noqa: SLF001  (its own kind)
+        return Stream(whole if key == settings.per else KeyBy(whole, key))
+
+    def one_clock(self) -> Stream:
+        """Ends the partitions of ``advance_time(…, per=…)``: what follows is about the events of all of them together.
+
+        Their time is the low watermark, which is a CTI of all partitions: no partition has a later event before it. An
+        event is here as soon as its own partition has taken it in, but nothing that could still change is final before
+        the low watermark, however far the clocks of partitions are.
+
+        Raises:
+            PlanError: The stream has one clock already, or is within an `apply`.
+
+        Examples:
+            >>> import gpu_ops as g
+            >>> import pyarrow as pa
+            >>> read = g.events(pa.table({"at": [50, 3, 4], "device": list("abb")}), start="at", unit="s")
+            >>> each = read.advance_time(late="drop", per="device").tumbling("1min").agg(n=g.count())
+            >>> sorted(each.collect()["n"].to_pylist())
+            [1, 2]
+            >>> each.one_clock().tumbling("1min").agg(n=g.sum("n")).collect()["n"].to_pylist()
+            [3]
+        """
+        if not any(each.settings.per == self._node.scope for each in self._node.all(AdvanceTime) if each.settings.per):
+            raise PlanError(
+                "one_clock ends partitions with clocks of their own, and this stream has none here.",
+                remedy='It follows .advance_time(…, per="device"), outside of .apply(…).',
+            )
+        return Stream(Scope(self._node, ()))
 
     def late(self) -> Stream:
         """The late events as they arrived, right after ``advance_time(…, late="divert")``.
@@ -544,6 +598,11 @@ class Stream(
 
     def _below_key(self, make: Callable[[Node], Node]) -> Stream:
         """Puts a node right above the source, below the grouping."""
-        if self._node.unkeyed is not self._node:
-            return Stream(self._node.over(make(*self._node.inputs)))
-        return Stream(make(self._node))
+        keyed, made = list[Node](), self._node
+        while made.unkeyed is not made:
+            keyed.append(made)
+            (made,) = made.inputs
+        made = make(made)
+        for each in reversed(keyed):
+            made = each.over(made)
+        return Stream(made)

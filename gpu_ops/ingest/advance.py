@@ -34,6 +34,12 @@ class Advance:
         late_ends: What "adjust" does with late end edges: StreamInsight drops them, Trill moves their end to the CTI.
         snapped: Trill's punctuation: CTIs of a period lie on the grid of that period (from 0001-01-01T00:00Z), end
             edges emit them too, and a period is counted from the grid point at or before the last CTI.
+        per: The columns of whose values each combination, a partition, has a clock of its own (Trill: partitioned
+            streams): all that is said here of CTIs, rows and times is then about the rows of a partition. A CTI that
+            names no partition is a low watermark, a CTI for all of them, also for those that are yet to come.
+        low_watermark: With ``per``: rows make low watermarks on the grid of this period. A row of any partition, as it
+            arrives, makes one at its time minus ``lag``, rounded down, if that is above the last one.
+        lag: How far low watermarks are behind the rows that make them.
         reorder: Trill's reorder latency: a row waits until another is this many ticks later; rows are then released in
             order of time. 0 orders nothing. A row is late if it starts before a row that was already released, or more
             than the latency before the latest row, even without a CTI. None releases rows as they come; then only CTIs
@@ -52,6 +58,9 @@ class Advance:
     late_ends: LateEnds = "drop"
     snapped: bool = False
     reorder: int | None = None
+    per: tuple[str, ...] = ()
+    low_watermark: int | None = None
+    lag: int = 0
 
     def __post_init__(self) -> None:
         if self.every is not None and self.period is not None:
@@ -61,7 +70,13 @@ class Advance:
             )
         if self.every is not None:
             whole(self.every, name="every")
-        for name, value, least in (("every", self.every, 1), ("period", self.period, 1), ("reorder", self.reorder, 0)):
+        for name, value, least in (
+            ("every", self.every, 1),
+            ("period", self.period, 1),
+            ("reorder", self.reorder, 0),
+            ("low_watermark", self.low_watermark, 1),
+            ("lag", self.lag, 0),
+        ):
             if value is not None and value < least:
                 raise PlanError(f"{name} must be {least} or more, not {value}.", remedy="Give a larger one.")
         for name, word, kind in (("late", self.late, LatePolicy), ("late_ends", self.late_ends, LateEnds)):
@@ -77,9 +92,22 @@ class Advance:
                 "snapped puts CTIs on the grid of a span, and there is no span.", remedy="Set every='5s', for instance."
             )
 
+        if self.low_watermark is not None and not self.per:
+            raise PlanError(
+                "low_watermark makes CTIs for partitions with clocks of their own, and there are none.",
+                remedy='Say per="device", or every="5s" for CTIs of one clock.',
+            )
+        if self.lag and self.low_watermark is None:
+            raise PlanError(
+                "lag says how far low watermarks lie behind rows, and rows make none.",
+                remedy='Say low_watermark="5s" too; delay= is the same for the CTIs of every=.',
+            )
+
     def __str__(self) -> str:
         made = [] if self.every is None else [f"every={self.every}"]
         spans = {"every": self.period, "delay": self.delay or None, "reorder": self.reorder}
+        spans |= {"low_watermark": self.low_watermark, "lag": self.lag or None}
+        made += [f"per={','.join(self.per)}"] if self.per else []
         made += [f"{name}={format_span(value)}" for name, value in spans.items() if value is not None]
         made.append(f"late={self.late}")
         made += ["late_ends=adjust"] * (self.late_ends == "adjust") + ["snapped"] * self.snapped

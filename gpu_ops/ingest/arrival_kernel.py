@@ -6,14 +6,18 @@ makes them large enough before each call.
 
 A row is *held* while it waits. Each held row has a slot, a row of the table ``held``, and one place:
 
-- the buffer (with ``reorder=``): the heap ``buffer`` lists the slot once, by the row's time;
+- the buffer (with ``reorder=``): a heap of the slots of one clock, linked by LEFT and RIGHT, by the rows' times;
 - the open edges: start edges without their end edge. Those with equal start and payload (128 bits of hash) form a
   queue. Late ones stand in front, as in Trill; each part is first in, first out. The queue's first slot, its head, is
   in one chain of the hash table ``buckets``. An admitted start edge is also in the heap ``waiting`` until it is handed
   out. That heap drops rows lazily: a row is void once its slot has gone.
 
-Faults undo the call: a slot that comes free is not used again within the call, and a slot that changes its place
-records the place before the call. `State.undo` rebuilds everything else from these.
+With ``per=`` each partition has a clock of its own, a row of the table ``parts``. The fields of the clock from LAST to
+ROOT are those of the partition whose turn it is; between turns they are those of the low watermark, which is the CTI of
+all partitions. A partition that is behind it takes it over when its next turn comes.
+
+Faults undo the call: a slot that comes free is not used again within the call, a slot that changes its place records
+the place before the call, and ``journal`` has what partitions were before it. `State.undo` rebuilds everything else.
 """
 
 from __future__ import annotations
@@ -26,7 +30,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK
-from gpu_ops.devices.cpu.compiling import INTS, inlined, kernel, output
+from gpu_ops.devices.cpu.compiling import INT, INTS, inlined, kernel, output
 from gpu_ops.ingest.arrivals import ArrivalKind
 
 Ints = npt.NDArray[np.int64]
@@ -38,6 +42,9 @@ NONE = MIN_TIME - 1
 
 LATE_FAULT, UNMATCHED_FAULT = 1, 2
 """Why a call failed."""
+
+WATERMARK = max(ArrivalKind) + 1
+"""The kind of a CTI that names no partition, where others do: a low watermark."""
 
 OPEN_INPUT, CLOSE_AT_INFINITY, CLOSE_HERE = range(3)
 """Whether a call closes the input, and whether that generates a CTI at infinity."""
@@ -83,6 +90,9 @@ class Setting(IntEnum):
     CLOSE = 7
     HANDS_OUT = 8
     BASE = 9  # the number of the call's first arrival
+    PER = 10  # whether partitions have clocks of their own
+    WATERMARK = 11  # the period of generated low watermarks; 0 for none
+    LAG = 12  # how far they are behind the time of a row
 
 
 class ClockField(IntEnum):
@@ -92,29 +102,54 @@ class ClockField(IntEnum):
     LIMIT = 1  # a row before it is late. Never below LAST; with reordering, the time of the latest released row
     LATEST = 2  # the latest time that came in; used with reordering
     COUNT = 3  # rows since the last CTI that ``every=`` generated
-    BUFFERED = 4  # the size of the heap ``buffer``
-    WAITING = 5  # the size of the heap ``waiting``
-    USED = 6  # slots from here on were never used
-    FREE = 7  # the first free slot before USED, or -1; the next ones follow by NEXT
-    HELD = 8
-    CALL = 9  # the number of the call
-    EVENTS = 10
-    BEFORE_END = 11  # the number of events before the ones that never end; -1 if the call did not reach the end
-    CTIS = 12
-    LATES = 13
-    DIVERTS = 14
-    BEFORE_DIVERTED_END = 15  # as BEFORE_END, of diverted rows
-    RELEASED = 16
-    FREED = 17  # the first of the slots that came free in this call, or -1
-    LAST_FREED = 18  # the last of them
-    OPENED = 19  # where ``waiting`` begins to list the start edges that the call hands out
-    OPENED_END = 20  # where that list ends
-    FAULT = 21
-    FAULT_NUMBER = 22
-    FAULT_KIND = 23
-    FAULT_START = 24
-    FAULT_END = 25
-    FAULT_LIMIT = 26
+    ROOT = 4  # the first slot of the buffer's heap, or -1
+    BUFFERED = 5  # how many rows are in the buffer, of all partitions
+    WAITING = 6  # the size of the heap ``waiting``
+    USED = 7  # slots from here on were never used
+    FREE = 8  # the first free slot before USED, or -1; the next ones follow by NEXT
+    HELD = 9
+    CALL = 10  # the number of the call
+    PARTS = 11  # how many partitions are known
+    PART = 12  # the partition whose turn it is, or -1
+    EVENTS = 13
+    BEFORE_END = 14  # the number of events before the ones that never end; -1 if the call did not reach the end
+    CTIS = 15
+    LATES = 16
+    DIVERTS = 17
+    BEFORE_DIVERTED_END = 18  # as BEFORE_END, of diverted rows
+    RELEASED = 19
+    FREED = 20  # the first of the slots that came free in this call, or -1
+    LAST_FREED = 21  # the last of them
+    OPENED = 22  # where ``waiting`` begins to list the start edges that the call hands out
+    OPENED_END = 23  # where that list ends
+    JOURNALED = 24
+    FAULT = 25
+    FAULT_NUMBER = 26
+    FAULT_KIND = 27
+    FAULT_START = 28
+    FAULT_END = 29
+    FAULT_LIMIT = 30
+
+
+class Part(IntEnum):
+    """The columns of ``parts``: what a partition knows of time, as in `ClockField`, and who it is."""
+
+    LAST = 0
+    LIMIT = 1
+    LATEST = 2
+    COUNT = 3
+    ROOT = 4
+    HASH = 5
+    MORE_HASH = 6
+    CHAIN = 7  # the next partition of its bucket, or -1
+    SEEN = 8  # where among the arrivals of a call it first came
+    CHANGED = 9  # the last call that it had a turn in
+
+
+PART_FIELDS = Part.ROOT + 1
+"""How many fields a partition shares with the clock."""
+
+PART_WIDTH = len(Part)
 
 
 class Slot(IntEnum):
@@ -135,6 +170,9 @@ class Slot(IntEnum):
     PLACE = 12
     CHANGED = 13  # the last call that changed the place
     FORMER = 14  # the place before that call
+    PARTITION = 15  # of a buffered row: its partition, or -1
+    LEFT = 16  # of a buffered row: a later one of its heap, or -1
+    RIGHT = 17  # likewise
 
 
 class LateField(IntEnum):
@@ -179,6 +217,8 @@ class Given(NamedTuple):
     ends: Ints
     hashes: Ints
     more_hashes: Ints
+    owners: Ints
+    more_owners: Ints
 
 
 class ArrivalTables(NamedTuple):
@@ -187,8 +227,10 @@ class ArrivalTables(NamedTuple):
     clock: Ints
     held: Table
     buckets: Ints
-    buffer: Table
     waiting: Table
+    parts: Table
+    part_buckets: Ints
+    journal: Table
 
 
 class Out(NamedTuple):
@@ -198,6 +240,7 @@ class Out(NamedTuple):
     end: Ints
     number: Ints
     ctis: Ints
+    cti_parts: Ints
     late: Table
     diverted: Table
     released: Ints
@@ -237,7 +280,7 @@ _MARKS = output(numba.types.int8)
 
 
 @kernel(
-    *[_BYTES, *[INTS] * 5, _OUT, _TABLE, _OUT, _TABLE, _TABLE, *[_OUT] * 4, _TABLE, _TABLE, _OUT, _MARKS],
+    *[_BYTES, *[INTS] * 7, _OUT, _TABLE, _OUT, _TABLE, _TABLE, _OUT, _TABLE, *[_OUT] * 5, _TABLE, _TABLE, _OUT, _MARKS],
     allocates=False,
 )
 def admit(
@@ -246,16 +289,21 @@ def admit(
     ends: Ints,
     hashes: Ints,
     more_hashes: Ints,
+    owners: Ints,
+    more_owners: Ints,
     settings: Ints,
     clock: Ints,
     held: Table,
     buckets: Ints,
-    buffer: Table,
     waiting: Table,
+    parts: Table,
+    part_buckets: Ints,
+    journal: Table,
     out_start: Ints,
     out_end: Ints,
     out_number: Ints,
     out_cti: Ints,
+    out_cti_parts: Ints,
     out_late: Table,
     out_diverted: Table,
     out_released: Ints,
@@ -264,66 +312,75 @@ def admit(
     """Step over arrivals.
 
     Args:
-        kinds: The `ArrivalKind` of each; empty if all are inserts.
+        kinds: The `ArrivalKind` of each, or WATERMARK; empty if all are inserts.
         starts: The start; the time of a CTI, the original start of an end edge.
         ends: The end; `MAX_TIME` of a start edge.
         hashes: The hash of an edge's payload; empty if there is no edge.
         more_hashes: Likewise, by another seed.
+        owners: The hash of each one's partition; empty if there are no partitions.
+        more_owners: Likewise, by another seed.
         settings: See `Setting`.
         clock: See `ClockField`; read and written.
         held: The slots; see `Slot`.
         buckets: The hash table of open edges: the first queue's head of each bucket, or -1.
-        buffer: The heap of the rows that wait to be put in order: (time, number, slot).
         waiting: The heap of start edges that are admitted and not handed out: (start, number, slot). Behind the heap,
             from OPENED to OPENED_END, the start edges that this call hands out.
+        parts: The partitions; see `Part`.
+        part_buckets: The hash table of partitions: the first partition of each bucket, or -1.
+        journal: The partitions that have a turn in this call: number, and the fields of `Part` before it.
         out_start: The starts of admitted events.
         out_end: Their ends.
         out_number: Their arrivals' numbers.
         out_cti: CTIs.
+        out_cti_parts: The partition of each; -1 if it is one of all.
         out_late: Rows that were not admitted as they came; see `LateField`.
         out_diverted: Late events to keep aside; see `Aside`.
         out_released: Numbers of arrivals of earlier calls that are held no longer.
         out_kept: Whether each arrival is held after the call; comes in as zeros.
     """
-    given = Given(kinds, starts, ends, hashes, more_hashes)
-    tables = ArrivalTables(clock, held, buckets, buffer, waiting)
-    out = Out(out_start, out_end, out_number, out_cti, out_late, out_diverted, out_released, out_kept)
-    reorder, base = settings[Setting.REORDER], settings[Setting.BASE]
+    given = Given(kinds, starts, ends, hashes, more_hashes, owners, more_owners)
+    tables = ArrivalTables(clock, held, buckets, waiting, parts, part_buckets, journal)
+    out = Out(out_start, out_end, out_number, out_cti, out_cti_parts, out_late, out_diverted, out_released, out_kept)
+    reorder, per = settings[Setting.REORDER], settings[Setting.PER]
+    watermark = clock[ClockField.LAST]
     _begin(clock)
     # One step more than there are rows where the input closes.
     for at in range(len(starts) + (settings[Setting.CLOSE] != OPEN_INPUT)):
         kind, time = _kind_and_time(given, at)
         closing = at == len(starts)
-        if kind == ArrivalKind.CTI and not closing and time <= clock[ClockField.LAST]:
-            continue
-        until = NONE
-        at_once = False
-        if kind == ArrivalKind.CTI:
-            until = time
-        elif reorder <= 0 or time <= clock[ClockField.LIMIT]:
-            at_once = True
-        else:
-            until = _released_by(clock, time, reorder)
-            _buffer(tables, out, _arrival(given, at, kind, base), base)
-        while True:
-            if clock[ClockField.BUFFERED] > 0 and buffer[0, 0] <= until:
-                row = _next_buffered(tables)
-            elif at_once:
-                at_once = False
-                row = _arrival(given, at, kind, base)
+        raised = _watermark(settings, kind, time, closing) if per else NONE
+        # A low watermark is the turn of each partition whose buffer has rows up to it; then comes the arrival's own.
+        others = clock[ClockField.PARTS] if raised > watermark and reorder > 0 else 0
+        for turn in range(others + 1):
+            goes_on = turn == others and kind == ArrivalKind.CTI
+            if turn < others:
+                if parts[turn, Part.ROOT] < 0 or _slot_time(held, parts[turn, Part.ROOT]) > raised:
+                    continue
+                _enter(tables, turn, watermark)
+                until, at_once = raised, False
             else:
-                break
-            fault = _take(tables, out, settings, row)
-            if fault:
-                _report_fault(clock, row, fault)
-                return
-        if reorder >= 0 and MIN_TIME <= until < MAX_TIME:
-            clock[ClockField.LIMIT] = max(clock[ClockField.LIMIT], until)
-        if kind == ArrivalKind.CTI:
-            if not closing or settings[Setting.CLOSE] == CLOSE_AT_INFINITY:
-                _give_cti(out, clock, _imported(clock, settings, until))
-            if closing or clock[ClockField.LAST] == MAX_TIME:
-                _end_all(tables, out, settings)
+                if per:
+                    watermark = _all_together(tables, out, settings, watermark, raised, closing)
+                    if closing or kind == WATERMARK:
+                        continue
+                    _enter(tables, _find_part(tables, given, at), watermark)
+                goes_on = goes_on and (closing or time > clock[ClockField.LAST])
+                until, at_once = _let_wait(tables, out, settings, given, at, kind, time, goes_on)
+            while True:
+                if clock[ClockField.ROOT] >= 0 and _slot_time(held, clock[ClockField.ROOT]) <= until:
+                    row = _next_buffered(tables)
+                elif at_once:
+                    at_once = False
+                    row = _arrival(given, at, kind, settings[Setting.BASE])
+                else:
+                    break
+                fault = _take(tables, out, settings, row)
+                if fault:
+                    _report_fault(clock, row, fault)
+                    return
+            _end_turn(tables, out, settings, until, closing, goes_on)
+    if per:
+        _share(clock, watermark)
     _hand_out(tables, clock[ClockField.LAST] if settings[Setting.HANDS_OUT] else NONE)
     _reuse_freed(tables)
 
@@ -354,6 +411,88 @@ def _begin(clock: Ints) -> None:
     ] = 0
     clock[ClockField.BEFORE_END] = clock[ClockField.BEFORE_DIVERTED_END] = -1
     clock[ClockField.FREED] = clock[ClockField.LAST_FREED] = -1
+    clock[ClockField.JOURNALED] = 0
+
+
+@inlined
+def _watermark(settings: Ints, kind: np.int64, time: int, closing: bool) -> int:  # noqa: FBT001
+    """The low watermark that an arrival brings or makes; NONE if none. A row makes one on the grid of the period."""
+    period = settings[Setting.WATERMARK]
+    made = NONE
+    if closing or kind == WATERMARK:
+        made = time
+    elif period > 0 and kind != ArrivalKind.CTI:
+        made = max(time - settings[Setting.LAG], MIN_TIME)
+        made -= (made - MIN_TIME) % period
+    return made
+
+
+@inlined
+def _all_together(
+    tables: ArrivalTables,
+    out: Out,
+    settings: Ints,
+    watermark: int,
+    raised: int,
+    closing: bool,  # noqa: FBT001
+) -> int:
+    """The turn of all partitions together: the low watermark, if it has risen, and the end of the input."""
+    clock = tables.clock
+    _share(clock, watermark)
+    if raised > watermark and (not closing or settings[Setting.CLOSE] == CLOSE_AT_INFINITY):
+        watermark = raised
+        _give_cti(out, clock, raised)
+    if closing or raised == MAX_TIME:
+        _end_all(tables, out, settings)
+    return watermark
+
+
+@inlined
+def _let_wait(
+    tables: ArrivalTables,
+    out: Out,
+    settings: Ints,
+    given: Given,
+    at: int,
+    kind: np.int64,
+    time: int,
+    goes_on: bool,  # noqa: FBT001
+) -> tuple[int, bool]:
+    """Put an arrival into the buffer, unless its turn is now: up to when it releases the buffer, and whether it is."""
+    clock, latency = tables.clock, settings[Setting.REORDER]
+    until = NONE
+    at_once = False
+    if kind == ArrivalKind.CTI:
+        if goes_on:
+            until = time
+    elif latency <= 0 or time <= clock[ClockField.LIMIT]:
+        at_once = True
+    else:
+        until = _released_by(clock, time, latency)
+        _buffer(tables, out, _arrival(given, at, kind, settings[Setting.BASE]), settings[Setting.BASE])
+    return until, at_once
+
+
+@inlined
+def _end_turn(
+    tables: ArrivalTables,
+    out: Out,
+    settings: Ints,
+    until: int,
+    closing: bool,  # noqa: FBT001
+    goes_on: bool,  # noqa: FBT001
+) -> None:
+    """What follows the rows of a turn: time is where they were released to, and a CTI is given."""
+    clock, per = tables.clock, settings[Setting.PER]
+    if settings[Setting.REORDER] >= 0 and MIN_TIME <= until < MAX_TIME:
+        clock[ClockField.LIMIT] = max(clock[ClockField.LIMIT], until)
+    if goes_on:
+        if not closing or settings[Setting.CLOSE] == CLOSE_AT_INFINITY:
+            _give_cti(out, clock, _imported(clock, settings, until))
+        if not per and (closing or clock[ClockField.LAST] == MAX_TIME):
+            _end_all(tables, out, settings)
+    if per:
+        _leave(tables)
 
 
 @inlined
@@ -377,11 +516,14 @@ def _arrival(given: Given, at: int, kind: np.int64, base: int) -> Row:
 
 @inlined
 def _buffer(tables: ArrivalTables, out: Out, row: Row, base: int) -> None:
-    """Put an arrival into the buffer; the heap lists its slot once, by its time."""
+    """Put an arrival into the buffer of the clock whose turn it is."""
+    held, clock = tables.held, tables.clock
     slot = _hold(tables, out, row, base)
     _move(tables, slot, Place.BUFFER)
-    _push(tables.buffer, tables.clock[ClockField.BUFFERED], _time(row), row.number, slot)
-    tables.clock[ClockField.BUFFERED] += 1
+    held[slot, Slot.PARTITION] = clock[ClockField.PART]
+    held[slot, Slot.LEFT] = held[slot, Slot.RIGHT] = -1
+    clock[ClockField.ROOT] = _merged(held, clock[ClockField.ROOT], slot)
+    clock[ClockField.BUFFERED] += 1
 
 
 @inlined
@@ -397,9 +539,9 @@ def _released_by(clock: Ints, time: int, latency: int) -> int:
 def _next_buffered(tables: ArrivalTables) -> Row:
     """Take the earliest row off the buffer. Its slot stays in use: `_take` opens or releases it."""
     held, clock = tables.held, tables.clock
-    slot = tables.buffer[0, 2]
+    slot = clock[ClockField.ROOT]
+    clock[ClockField.ROOT] = _merged(held, held[slot, Slot.LEFT], held[slot, Slot.RIGHT])
     clock[ClockField.BUFFERED] -= 1
-    _sift_down(tables.buffer, clock[ClockField.BUFFERED])
     return Row(
         slot,
         held[slot, Slot.NUMBER],
@@ -448,6 +590,86 @@ def _take(tables: ArrivalTables, out: Out, settings: Ints, row: Row) -> int:
 def _time(row: Row) -> int:
     """The time that a row is ordered and judged by."""
     return row.end if row.kind == ArrivalKind.END else row.start
+
+
+@inlined
+def _slot_time(held: Table, slot: int) -> int:
+    """The same of a held row."""
+    time: int = held[slot, Slot.END] if held[slot, Slot.KIND] == ArrivalKind.END else held[slot, Slot.START]
+    return time
+
+
+# Partitions
+
+
+@inlined
+def _find_part(tables: ArrivalTables, given: Given, at: int) -> int:
+    """The partition of an arrival; a new one knows of no CTI but the low watermark."""
+    parts, clock = tables.parts, tables.clock
+    first_hash, second_hash = given.owners[at], given.more_owners[at]
+    bucket = _bucket(0, first_hash, tables.part_buckets)
+    part: int = tables.part_buckets[bucket]
+    while part >= 0 and (parts[part, Part.HASH] != first_hash or parts[part, Part.MORE_HASH] != second_hash):
+        part = parts[part, Part.CHAIN]
+    if part < 0:
+        part = clock[ClockField.PARTS]
+        clock[ClockField.PARTS] = part + 1
+        parts[part, Part.LAST], parts[part, Part.LIMIT], parts[part, Part.LATEST] = NONE, MIN_TIME, MIN_TIME
+        parts[part, Part.COUNT], parts[part, Part.ROOT] = 0, -1
+        parts[part, Part.HASH], parts[part, Part.MORE_HASH] = first_hash, second_hash
+        parts[part, Part.CHAIN], parts[part, Part.SEEN] = tables.part_buckets[bucket], at
+        parts[part, Part.CHANGED] = clock[ClockField.CALL]
+        tables.part_buckets[bucket] = part
+    return part
+
+
+@inlined
+def _enter(tables: ArrivalTables, part: int, watermark: int) -> None:
+    """Begin a partition's turn: the clock shows its time, at least the low watermark."""
+    parts, clock = tables.parts, tables.clock
+    if parts[part, Part.CHANGED] != clock[ClockField.CALL]:
+        noted = tables.journal[clock[ClockField.JOURNALED]]
+        noted[0] = part
+        for field in range(PART_WIDTH):
+            noted[1 + field] = parts[part, field]
+        clock[ClockField.JOURNALED] += 1
+        parts[part, Part.CHANGED] = clock[ClockField.CALL]
+    clock[ClockField.PART] = part
+    for field in range(PART_FIELDS):
+        clock[field] = parts[part, field]
+    clock[ClockField.LAST] = max(clock[ClockField.LAST], watermark)
+    clock[ClockField.LIMIT] = max(clock[ClockField.LIMIT], watermark)
+
+
+@inlined
+def _leave(tables: ArrivalTables) -> None:
+    """End a partition's turn."""
+    parts, clock = tables.parts, tables.clock
+    for field in range(PART_FIELDS):
+        parts[clock[ClockField.PART], field] = clock[field]
+
+
+@inlined
+def _share(clock: Ints, watermark: int) -> None:
+    """It is no partition's turn: the clock shows the low watermark."""
+    clock[ClockField.PART] = clock[ClockField.ROOT] = -1
+    clock[ClockField.LAST], clock[ClockField.LIMIT] = watermark, max(watermark, MIN_TIME)
+    clock[ClockField.LATEST], clock[ClockField.COUNT] = MIN_TIME, 0
+
+
+@kernel(_TABLE, INT, _OUT)
+def index_parts(parts: Table, count: int, buckets: Ints) -> None:
+    """Put partitions into an empty hash table.
+
+    Args:
+        parts: The partitions.
+        count: How many there are.
+        buckets: A power of two of them, each -1.
+    """
+    for part in range(count):
+        bucket = _bucket(0, parts[part, Part.HASH], buckets)
+        parts[part, Part.CHAIN] = buckets[bucket]
+        buckets[bucket] = part
 
 
 # Whether a row is late
@@ -590,7 +812,7 @@ def _give_cti(out: Out, clock: Ints, cti: int) -> None:
     if cti > clock[ClockField.LAST]:
         clock[ClockField.LAST] = cti
         clock[ClockField.LIMIT] = max(clock[ClockField.LIMIT], cti)
-        out.ctis[clock[ClockField.CTIS]] = cti
+        out.ctis[clock[ClockField.CTIS]], out.cti_parts[clock[ClockField.CTIS]] = cti, clock[ClockField.PART]
         clock[ClockField.CTIS] += 1
 
 
@@ -784,6 +1006,31 @@ def _reuse_freed(tables: ArrivalTables) -> None:
     if clock[ClockField.FREED] >= 0:
         held[clock[ClockField.LAST_FREED], Slot.NEXT] = clock[ClockField.FREE]
         clock[ClockField.FREE] = clock[ClockField.FREED]
+
+
+# The buffer: a skew heap of slots, ordered by time and then number
+
+
+@inlined
+def _merged(held: Table, one: int, other: int) -> int:
+    """The first slot of two heaps together; -1 is an empty one. The costs are a logarithm, amortised."""
+    root, at = -1, -1
+    while one >= 0 and other >= 0:
+        mine, others = _slot_time(held, one), _slot_time(held, other)
+        if others < mine or (others == mine and held[other, Slot.NUMBER] < held[one, Slot.NUMBER]):
+            one, other = other, one
+        if at < 0:
+            root = one
+        else:
+            held[at, Slot.LEFT] = one
+        at, one = one, held[one, Slot.RIGHT]
+        held[at, Slot.RIGHT] = held[at, Slot.LEFT]
+    left = max(one, other)
+    if at < 0:
+        root = left
+    else:
+        held[at, Slot.LEFT] = left
+    return root
 
 
 # Heaps of (time, number, slot), ordered by time and then number

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,11 +16,11 @@ from gpu_ops.core.arrow_buffers import to_arrow
 from gpu_ops.core.polars_frames import empty_table, from_frame, to_frame
 from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK, TIME_TYPE, format_time
 from gpu_ops.devices.cpu import columns
-from gpu_ops.errors import PlanError, TimeError
+from gpu_ops.errors import PlanError, TimeError, shown
 from gpu_ops.ingest import arrival_kernel as k
 from gpu_ops.ingest import ingress_state
 from gpu_ops.ingest.advance import Advance
-from gpu_ops.ingest.arrival_kernel import Aside, ClockField, LateField, Place, Policy, Setting, Slot
+from gpu_ops.ingest.arrival_kernel import Aside, ClockField, LateField, Part, Place, Policy, Setting, Slot
 from gpu_ops.ingest.arrivals import ArrivalKind, Arrivals
 from gpu_ops.ingest.ingress_state import FATES, KINDS, State, as_struct, identities, spelled, with_nulls
 
@@ -80,6 +81,8 @@ class Admitted:
         counts: The number of rows by fate in this call.
         opened: Open start edges that this call hands out, or None.
         closes: Which events were handed out as start edges by an earlier call; None if none was.
+        partitions: The CTIs of single partitions in this call, in their order: the partition's columns, then ``cti``;
+            None if partitions have no clocks of their own. ``ctis`` are then the low watermarks.
     """
 
     start: Ints
@@ -92,6 +95,7 @@ class Admitted:
     counts: Mapping[str, int] = field(default_factory=dict)
     opened: Opened | None = None
     closes: npt.NDArray[np.bool_] | None = None
+    partitions: pa.Table | None = None
 
 
 class Ingress:
@@ -120,7 +124,7 @@ class Ingress:
         self.settings = settings or Advance()
         self.hands_out_open = hands_out_open
         self.schema = schema
-        self._state = State(schema, hands_out_open=hands_out_open)
+        self._state = State(schema, self.settings.per, hands_out_open=hands_out_open)
         self._closed = False
         self._nothing = empty_table(schema)
         self._numbers = _numbers(self.settings, hands_out_open=hands_out_open)
@@ -142,8 +146,9 @@ class Ingress:
 
     @property
     def makes_ctis(self) -> bool:
-        """Whether rows generate CTIs."""
-        return self.settings.every is not None or self.settings.period is not None
+        """Whether rows generate CTIs for all that comes in."""
+        own = self.settings.every is not None or self.settings.period is not None
+        return self.settings.low_watermark is not None if self.settings.per else own
 
     @property
     def handed_out(self) -> Ints:
@@ -166,7 +171,7 @@ class Ingress:
         """
         self._check_open()
         state, settings = self._state, self.settings
-        if arrivals.kinds is None and settings.reorder is None and not self.makes_ctis:
+        if arrivals.kinds is None and settings.reorder is None and not self.makes_ctis and not settings.per:
             # No row's fate depends on another's.
             starts = arrivals.start
             if not len(starts) or starts.min() >= state.clock[ClockField.LIMIT]:
@@ -176,20 +181,24 @@ class Ingress:
         state.arrived += len(arrivals.start)
         return admitted
 
-    def advance(self, cti: int) -> Admitted:
+    def advance(self, cti: int, partition: Mapping[str, Any] | None = None) -> Admitted:
         """Import a CTI.
 
         Args:
             cti: Ticks. A CTI at or below the previous one is ignored.
+            partition: The values of the columns of ``per=``: the CTI is that partition's. Without them it is one of
+                all; with ``per=`` it is a low watermark.
 
         Raises:
-            PlanError: The CTI is no time, or the input was closed before.
+            PlanError: The CTI is no time, the partition is none, or the input was closed before.
         """
         self._check_open()
         if not MIN_TIME <= cti <= MAX_TIME:
             raise PlanError(
                 f"The CTI {cti} is no time.", remedy="Give ticks between MIN_TIME and MAX_TIME, which is infinity."
             )
+        if partition is not None:
+            return self._step(Arrivals(np.array([cti]), np.array([cti]), self._named(partition), _CTI), k.OPEN_INPUT)
         clock = self._state.clock
         if not clock[ClockField.HELD] and self.settings.reorder is None:
             # No row waits for the CTI.
@@ -199,9 +208,32 @@ class Ingress:
                 clock[ClockField.LIMIT] = max(int(clock[ClockField.LIMIT]), cti)
                 self._state.promise()
             return Admitted(_NONE, _NONE, self._nothing, self._state.promised, np.array([cti]) if news else _NONE)
-        # Its payload is never looked at.
-        nothing = pa.Table.from_batches([], self.schema)
+        # Its payload is never looked at, but for the partition: that of a low watermark is null.
+        nothing = pa.table({each.name: pa.nulls(1, each.type) for each in self.schema if self.settings.per})
         return self._step(Arrivals(np.array([cti]), np.array([cti]), nothing, _CTI), k.OPEN_INPUT)
+
+    def _named(self, partition: Mapping[str, Any]) -> pa.Table:
+        """A row that names a partition and is null else."""
+        per = self.settings.per
+        if set(partition) != set(per) or all(value is None for value in partition.values()):
+            raise PlanError(
+                f"The CTI names the partition {shown(dict(partition))}, and partitions are told apart by "
+                f"{', '.join(per) or 'nothing'}.",
+                remedy="Name the values of these columns; say none for a low watermark."
+                if per
+                else 'Give partitions clocks of their own: .advance_time(…, per="device").',
+            )
+        columns = {}
+        for each in self.schema:
+            value = [partition.get(each.name)]
+            try:
+                columns[each.name] = pa.array(value, each.type)
+            except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError) as error:
+                raise PlanError(
+                    f"{shown(value[0])} is no value of the column {each.name!r}, which is {each.type}.",
+                    remedy="Name a partition by a value of that type.",
+                ) from error
+        return pa.table(columns)
 
     def close(self) -> Admitted:
         """End the input: buffered rows are released, and events without an end edge never end.
@@ -220,7 +252,8 @@ class Ingress:
 
         Returns:
             ``clock`` (one row: the CTIs and the counters), ``buffer`` (rows in the reorder buffer), ``open`` (admitted
-            start edges without their end edge) and ``kept_out`` (open start edges that were dropped or diverted; their
+            start edges without their end edge), with ``per=`` ``partitions`` (the clock of each; the CTI of ``clock``
+            is then the low watermark), and ``kept_out`` (open start edges that were dropped or diverted; their
             end edges share that fate). Rows carry ``arrival``, their number, and the payload as a struct.
         """
         return ingress_state.tables(self._state)
@@ -248,7 +281,8 @@ class Ingress:
             5
         """
         ingress = cls(settings, schema, hands_out_open=hands_out_open)
-        ingress._state = ingress_state.restored(schema, tables, hands_out_open=hands_out_open)
+        per = ingress.settings.per
+        ingress._state = ingress_state.restored(schema, per, tables, hands_out_open=hands_out_open)
         return ingress
 
     def _check_open(self) -> None:
@@ -258,16 +292,19 @@ class Ingress:
     def _step(self, arrivals: Arrivals, close: int) -> Admitted:
         """Step the state over arrivals. A fault takes in nothing."""
         state, clock = self._state, self._state.clock
-        given, frame = _given(arrivals)
+        given, frame = _given(arrivals, self.settings.per)
         state.make_room(
             len(given.starts) if self.settings.reorder else int(np.count_nonzero(given.kinds == ArrivalKind.START))
         )
+        if self.settings.per:
+            turns = len(given.starts) + int(clock[ClockField.BUFFERED])
+            state.make_room_for_parts(partial(_count, given), len(given.starts), turns)
         out = _room(given, clock, to_infinity=close != k.OPEN_INPUT or _reaches_infinity(given))
         before, promised = clock.copy(), state.promised
         numbers = self._numbers.copy()
         numbers[Setting.CLOSE], numbers[Setting.BASE] = close, state.arrived
-        arguments = (*given, numbers, clock, state.held, state.buckets, state.buffer, state.waiting, *out)
-        k.admit(*arguments)
+        arguments = (*given, numbers, clock, state.held, state.buckets, state.waiting)
+        k.admit(*arguments, state.parts, state.part_buckets, state.journal, *out)
         if clock[ClockField.FAULT]:
             state.undo(before)
             raise self._fault(clock, arrivals)
@@ -287,8 +324,12 @@ class Ingress:
         )
         self._keep(out, find)
         state.promise()
-        ctis = out.ctis[: clock[ClockField.CTIS]]
-        admitted = Admitted(start, end, payload, state.promised, ctis, late, diverted, counts)
+        ctis, partitions = out.ctis[: clock[ClockField.CTIS]], None
+        if self.settings.per:
+            self._meet(int(before[ClockField.PARTS]), find)
+            of = out.cti_parts[: len(ctis)]
+            partitions, ctis = self._of_partitions(of[of >= 0], ctis[of >= 0]), ctis[of < 0]
+        admitted = Admitted(start, end, payload, state.promised, ctis, late, diverted, counts, partitions=partitions)
         if not self.hands_out_open:
             return admitted
         # An event that starts before the earlier promise was handed out as a start edge: no other may start there.
@@ -303,6 +344,20 @@ class Ingress:
         if out.kept.any():
             stay = np.flatnonzero(out.kept)
             state.rows.hold(stay + state.arrived, columns.take(find.frame, stay))
+
+    def _meet(self, known: int, find: _Finder) -> None:
+        """Keep the names of partitions that are new."""
+        state = self._state
+        count = int(state.clock[ClockField.PARTS])
+        if count > known:
+            seen = np.ascontiguousarray(state.parts[known:count, Part.SEEN])
+            state.owners.hold(np.arange(known, count), columns.take(find.frame.select(self.settings.per), seen))
+
+    def _of_partitions(self, parts: Ints, ctis: Ints) -> pa.Table:
+        state = self._state
+        named, at = np.unique(parts, return_inverse=True)
+        names = from_frame(columns.take(state.owners.find(named), at), state.keys)
+        return names.append_column("cti", to_arrow(ctis, TIME_TYPE))
 
     def _payloads(self, arrivals: Arrivals, number: Ints, find: _Finder) -> tuple[pa.Table, Opened | None]:
         """The payload of the admitted events, and the start edges that are handed out."""
@@ -363,9 +418,14 @@ class Ingress:
         return TimeError(
             f"{problem}.",
             row=arrivals.source_row(at) if at >= 0 else None,
-            values=f"start={start}" + ("" if kind == ArrivalKind.START else f", end={end}"),
+            values=f"start={start}" + ("" if kind == ArrivalKind.START else f", end={end}") + self._whose(arrivals, at),
             remedy=f'{remedy}; or set a policy for late rows: .advance_time(…, late="drop"), "adjust" or "divert".',
         )
+
+    def _whose(self, arrivals: Arrivals, at: int) -> str:
+        """The partition of a row of this call; nothing if there are none."""
+        named = arrivals.payload.select(self.settings.per).slice(at, 1).to_pylist() if at >= 0 else []
+        return "".join(f", {name}={shown(value)}" for row in named for name, value in row.items())
 
 
 class _Finder:
@@ -399,7 +459,8 @@ def let_in(
         names: The wanted columns. A source with edges is read with all columns, since they identify edges.
         read: Called with the number of rows of each batch.
     """
-    wanted = source.schema.names if source.edges else list(names)
+    per = () if settings is None else settings.per
+    wanted = source.schema.names if source.edges else list(dict.fromkeys([*names, *per]))
     ingress = Ingress(settings, pa.schema([source.schema.field(name) for name in wanted]))
     for batch in source.read(wanted):
         if read is not None:
@@ -420,25 +481,35 @@ def _numbers(settings: Advance, *, hands_out_open: bool) -> Ints:
     numbers[Setting.SNAPPED] = settings.snapped
     numbers[Setting.REORDER] = -1 if settings.reorder is None else settings.reorder
     numbers[Setting.HANDS_OUT] = hands_out_open
+    numbers[Setting.PER] = bool(settings.per)
+    numbers[Setting.WATERMARK], numbers[Setting.LAG] = settings.low_watermark or 0, settings.lag
     return numbers
 
 
-def _given(arrivals: Arrivals) -> tuple[k.Given, pl.DataFrame | None]:
-    """Arrivals as the kernel takes them; and their payload, if edges were told apart by it."""
-    starts, ends = arrivals.start, _ends(arrivals)
-    if arrivals.kinds is None:
-        return k.Given(_NO_KINDS, starts, ends, _NONE, _NONE), None
-    kinds = arrivals.kinds
-    edges = np.flatnonzero((kinds == ArrivalKind.START) | (kinds == ArrivalKind.END))
-    if not len(edges):
-        return k.Given(kinds, starts, ends, _NONE, _NONE), None
-    frame = to_frame(arrivals.payload)
+def _given(arrivals: Arrivals, per: Sequence[str]) -> tuple[k.Given, pl.DataFrame | None]:
+    """Arrivals as the kernel takes them; and their payload, if edges or partitions were told apart by it."""
+    starts, ends, kinds = arrivals.start, _ends(arrivals), arrivals.kinds
+    edges = np.flatnonzero((kinds == ArrivalKind.START) | (kinds == ArrivalKind.END)) if kinds is not None else _NONE
+    frame = to_frame(arrivals.payload) if len(edges) or (per and len(starts)) else None
+    whose = (_NONE, _NONE) if frame is None or not per else ingress_state.owners(frame, per, len(starts))
+    if kinds is None:
+        return k.Given(_NO_KINDS, starts, ends, _NONE, _NONE, *whose), frame
+    if frame is not None and per:
+        unnamed = frame.select(pl.all_horizontal(pl.col(per).is_null())).to_series().to_numpy()
+        kinds = np.where((kinds == ArrivalKind.CTI) & unnamed, np.int8(k.WATERMARK), kinds)
+    if frame is None or not len(edges):
+        return k.Given(kinds, starts, ends, _NONE, _NONE, *whose), frame
     hashes = identities(frame, len(starts), edges)
-    return k.Given(kinds, starts, np.where(kinds == ArrivalKind.START, MAX_TIME, ends), *hashes), frame
+    return k.Given(kinds, starts, np.where(kinds == ArrivalKind.START, MAX_TIME, ends), *hashes, *whose), frame
+
+
+def _count(given: k.Given) -> int:
+    """How many partitions arrivals have."""
+    return pl.DataFrame([given.owners, given.more_owners]).n_unique()
 
 
 def _reaches_infinity(given: k.Given) -> bool:
-    return len(given.kinds) > 0 and bool((given.starts[given.kinds == ArrivalKind.CTI] == MAX_TIME).any())
+    return len(given.kinds) > 0 and bool((given.starts[given.kinds >= ArrivalKind.CTI] == MAX_TIME).any())
 
 
 def _room(given: k.Given, clock: Ints, *, to_infinity: bool) -> k.Out:
@@ -449,7 +520,9 @@ def _room(given: k.Given, clock: Ints, *, to_infinity: bool) -> k.Out:
         start=np.empty(most, np.int64),
         end=np.empty(most, np.int64),
         number=np.empty(most, np.int64),
-        ctis=np.empty(most + 1, np.int64),
+        # An arrival may make a low watermark and, as a CTI or a row, a CTI of its own.
+        ctis=np.empty(most + rows + 1, np.int64),
+        cti_parts=np.empty(most + rows + 1, np.int64),
         late=np.empty((most, len(LateField)), np.int64),
         diverted=np.empty((most, len(Aside)), np.int64),
         # A buffered end edge goes, and with it the start edge that it ends.

@@ -18,7 +18,17 @@ from gpu_ops.core.state_tables import Field, RowRule, StateTable, Tables, check,
 from gpu_ops.core.time import MAX_TIME, MIN_TIME, TIME_TYPE
 from gpu_ops.devices.cpu import columns
 from gpu_ops.errors import ColumnError
-from gpu_ops.ingest.arrival_kernel import NONE, ClockField, Fate, Place, Slot, index_edges
+from gpu_ops.ingest.arrival_kernel import (
+    NONE,
+    PART_WIDTH,
+    ClockField,
+    Fate,
+    Part,
+    Place,
+    Slot,
+    index_edges,
+    index_parts,
+)
 from gpu_ops.ingest.arrivals import ArrivalKind
 from gpu_ops.ingest.held import HeldRows
 from gpu_ops.ingest.rows import whole
@@ -32,6 +42,7 @@ FATES = tuple(fate.name.lower() for fate in Fate)
 _TABLES = ("buffer", "open", "kept_out")
 
 _CLOCK = {"last_cti": ClockField.LAST, "limit": ClockField.LIMIT, "latest": ClockField.LATEST}
+_PARTITION = {"last_cti": Part.LAST, "limit": Part.LIMIT, "latest": Part.LATEST}
 
 
 class State:
@@ -39,24 +50,25 @@ class State:
 
     Args:
         schema: The payload's columns.
+        per: The columns whose values have clocks of their own.
         hands_out_open: Whether start edges are handed out once the CTI has passed them; ``waiting`` then has the rest.
     """
 
-    def __init__(self, schema: pa.Schema, *, hands_out_open: bool = False) -> None:
+    def __init__(self, schema: pa.Schema, per: Sequence[str] = (), *, hands_out_open: bool = False) -> None:
         self.schema = schema
+        self.keys = pa.schema([schema.field(name) for name in per])
         self.hands_out_open = hands_out_open
         self.clock = np.zeros(len(ClockField), np.int64)
-        self.clock[[ClockField.LAST, ClockField.LIMIT, ClockField.LATEST, ClockField.FREE]] = (
-            NONE,
-            MIN_TIME,
-            MIN_TIME,
-            -1,
-        )
+        self.clock[[ClockField.LAST, ClockField.LIMIT, ClockField.LATEST]] = NONE, MIN_TIME, MIN_TIME
+        self.clock[[ClockField.FREE, ClockField.ROOT, ClockField.PART]] = -1
         self.held = np.empty((1, len(Slot)), np.int64)
         self.buckets = np.full(1, -1, np.int64)
-        self.buffer = np.empty((1, 3), np.int64)
         self.waiting = np.empty((1, 3), np.int64)
+        self.parts = np.empty((1, PART_WIDTH), np.int64)
+        self.part_buckets = np.full(1, -1, np.int64)
+        self.journal = np.empty((0, PART_WIDTH + 1), np.int64)
         self.rows = HeldRows(schema)
+        self.owners = HeldRows(self.keys)
         self.arrived = 0
         self.promised = MIN_TIME
         self.counts: Counter[str] = Counter()
@@ -70,12 +82,52 @@ class State:
         if needed > len(self.held):
             size = 1 << (needed - 1).bit_length()
             self.held = _grown(self.held, size)
-            self.buffer = _grown(self.buffer, size)
             self.buckets = np.full(size, -1, np.int64)
             index_edges(self.held, self._heads(), self.buckets)
         needed = int(clock[ClockField.WAITING] + clock[ClockField.BUFFERED]) + more
         if needed > len(self.waiting):
             self.waiting = _grown(self.waiting, 1 << (needed - 1).bit_length())
+
+    def make_room_for_parts(self, count: Callable[[], int], rows: int, turns: int) -> None:
+        """Make room for partitions, once those are forgotten that know nothing which the low watermark does not say.
+
+        Args:
+            count: How many partitions come in a call.
+            rows: In how many rows.
+            turns: How many turns partitions have in it at most.
+        """
+        if int(self.clock[ClockField.PARTS]) + rows > len(self.parts):
+            self._forget_parts()
+            needed = int(self.clock[ClockField.PARTS]) + count()
+            if needed > len(self.parts):
+                # Twice as many as are left, so that the next look at all of them comes after as many new ones.
+                self.parts = _grown(self.parts[: self.clock[ClockField.PARTS]], 1 << (2 * needed - 1).bit_length())
+            self._index_parts()
+        turns = min(turns, int(self.clock[ClockField.PARTS]))
+        if turns > len(self.journal):
+            self.journal = np.empty((1 << (turns - 1).bit_length(), PART_WIDTH + 1), np.int64)
+
+    def _forget_parts(self) -> None:
+        known = self.parts[: self.clock[ClockField.PARTS]]
+        last = self.clock[ClockField.LAST]
+        spent = (known[:, [Part.LAST, Part.LIMIT, Part.LATEST]] <= last).all(axis=1)
+        spent &= (known[:, Part.ROOT] < 0) & (known[:, Part.COUNT] == 0)
+        if not spent.any():
+            return
+        kept = np.flatnonzero(~spent)
+        numbers = np.cumsum(~spent) - 1
+        frame = self.owners.find(kept)
+        self.owners = HeldRows(self.keys)
+        if len(kept):
+            self.owners.hold(np.arange(len(kept)), frame)
+        self.parts[: len(kept)] = known[kept]
+        self.clock[ClockField.PARTS] = len(kept)
+        slots = self.slots(Place.BUFFER)
+        self.held[slots, Slot.PARTITION] = numbers[self.held[slots, Slot.PARTITION]]
+
+    def _index_parts(self) -> None:
+        self.part_buckets = np.full(len(self.parts), -1, np.int64)
+        index_parts(self.parts, int(self.clock[ClockField.PARTS]), self.part_buckets)
 
     def undo(self, clock: Ints) -> None:
         """Restore the state before a call that failed; this costs a pass over the held rows.
@@ -88,7 +140,10 @@ class State:
         used[changed, Slot.PLACE] = used[changed, Slot.FORMER]
         used[used[:, Slot.NUMBER] >= self.arrived, Slot.PLACE] = Place.FREE
         kept = used[used[:, Slot.PLACE] != Place.FREE]
+        noted = self.journal[: self.clock[ClockField.JOURNALED]]
+        self.parts[noted[:, 0]] = noted[:, 1:]
         self.clock = clock
+        self._index_parts()
         self.refill(kept[np.argsort(kept[:, Slot.NUMBER])])
 
     def refill(self, slots: Ints) -> None:
@@ -194,10 +249,22 @@ def tables(state: State) -> dict[str, pa.Table]:
     inside = state.held[edges, Slot.ADMITTED] != NONE
     return {
         "clock": pa.table(times | counters),
+        **_partitions(state),
         "buffer": _rows(state, state.slots(Place.BUFFER), {"kind": Slot.KIND, "start": Slot.START, "end": Slot.END}),
         "open": _rows(state, edges[inside], {"start": Slot.START, "let_in": Slot.ADMITTED, "cti": Slot.MISSED}),
         "kept_out": _rows(state, edges[~inside], {"start": Slot.START, "cti": Slot.MISSED}),
     }
+
+
+def _partitions(state: State) -> dict[str, pa.Table]:
+    """What each partition knows beside the low watermark; no table if there is one clock."""
+    if not state.keys.names:
+        return {}
+    known = state.parts[: state.clock[ClockField.PARTS]]
+    made = {name: _times(np.ascontiguousarray(known[:, at])) for name, at in _PARTITION.items()}
+    made["events_since_cti"] = to_arrow(np.ascontiguousarray(known[:, Part.COUNT]), pa.int64())
+    owners = from_frame(state.owners.find(np.arange(len(known))), state.keys)
+    return {"partitions": pa.table(made | {"partition": as_struct(owners, len(known))})}
 
 
 def _rows(state: State, slots: Ints, fields: Mapping[str, int]) -> pa.Table:
@@ -211,13 +278,17 @@ def _rows(state: State, slots: Ints, fields: Mapping[str, int]) -> pa.Table:
     return pa.table(made | {"payload": as_struct(payload, len(numbers))})
 
 
-def declared(schema: pa.Schema, given: Tables) -> Iterator[StateTable]:
+def declared(schema: pa.Schema, per: Sequence[str], given: Tables) -> Iterator[StateTable]:
     """The tables of a state with this payload, declared for `gpu_ops.core.state_tables.check`."""
     time = Field(TIME_TYPE, least=MIN_TIME, most=MAX_TIME)
     maybe = replace(time, nullable=True)
     numbers = ("events_since_cti", "arrivals", *FATES)
     clock = {"last_cti": maybe, "limit": maybe, "latest": maybe, "promised_cti": time}
     yield StateTable("clock", clock | dict.fromkeys(numbers, counter()), rows=1, required=True)
+    if per:
+        owner = Field(pa.struct([schema.field(name) for name in per]))
+        partition = {"last_cti": maybe, "limit": time, "latest": time, "events_since_cti": counter()}
+        yield StateTable("partitions", partition | {"partition": owner}, required=True)
     arrivals = int(given["clock"]["arrivals"][0].as_py())
     number = Field(pa.int64(), least=0, most=arrivals - 1, ascends=True)
     always = {"arrival": number, "start": time, "payload": Field(pa.struct(list(schema)))}
@@ -242,15 +313,17 @@ def _not_in(name: str, given: Tables) -> Callable[[pa.Table], npt.NDArray[np.boo
     return holds
 
 
-def restored(schema: pa.Schema, given: Mapping[str, pa.Table], *, hands_out_open: bool = False) -> State:
+def restored(
+    schema: pa.Schema, per: Sequence[str], given: Mapping[str, pa.Table], *, hands_out_open: bool = False
+) -> State:
     """The state from its `tables`.
 
     Raises:
         SourceError: The tables are no state of an ingress.
     """
-    mine = {name: table for name, table in given.items() if name in ("clock", *_TABLES)}
-    check("The state of the entrance", mine, partial(declared, schema))
-    state = State(schema, hands_out_open=hands_out_open)
+    mine = {name: table for name, table in given.items() if name in ("clock", "partitions", *_TABLES)}
+    check("The state of the entrance", mine, partial(declared, schema, per))
+    state = State(schema, per, hands_out_open=hands_out_open)
     clock, counters = state.clock, given["clock"]
     for name, at in _CLOCK.items():
         clock[at] = _ticks(counters[name])[0]
@@ -258,8 +331,27 @@ def restored(schema: pa.Schema, given: Mapping[str, pa.Table], *, hands_out_open
     clock[ClockField.COUNT] = counters["events_since_cti"][0].as_py()
     state.arrived = counters["arrivals"][0].as_py()
     state.counts.update({fate: count for fate in FATES if (count := counters[fate][0].as_py())})
+    if per:
+        _refill_parts(state, given["partitions"])
     _refill(state, given)
     return state
+
+
+def _refill_parts(state: State, table: pa.Table) -> None:
+    count = table.num_rows
+    state.make_room_for_parts(lambda: count, count, 0)
+    state.clock[ClockField.PARTS] = count
+    if not count:
+        return
+    known = state.parts[:count]
+    for name, at in _PARTITION.items():
+        known[:, at] = _ticks(table[name])
+    known[:, Part.COUNT] = integers(table["events_since_cti"].combine_chunks())
+    known[:, [Part.ROOT, Part.SEEN, Part.CHANGED]] = -1
+    frame = to_frame(pa.Table.from_struct_array(table["partition"].combine_chunks()).cast(state.keys))
+    known[:, Part.HASH], known[:, Part.MORE_HASH] = identities(frame, count, np.arange(count))
+    state.owners.hold(np.arange(count), frame)
+    state._index_parts()  # noqa: SLF001
 
 
 def _refill(state: State, given: Mapping[str, pa.Table]) -> None:
@@ -292,27 +384,58 @@ def _refill(state: State, given: Mapping[str, pa.Table]) -> None:
     edges = np.flatnonzero(slots[:, Slot.KIND] != ArrivalKind.INSERT)
     if len(edges):
         slots[:, Slot.HASH], slots[:, Slot.MORE_HASH] = identities(frame, total, edges)
+    slots[:, Slot.PARTITION] = _parts_of(state, frame, total)
     state.rows.hold(slots[:, Slot.NUMBER].copy(), frame)
     state.refill(slots)
 
 
+def _parts_of(state: State, frame: pl.DataFrame, rows: int) -> Ints:
+    """The partitions of rows, -1 where there are none; none of these rows is a partition's first."""
+    if not state.keys.names:
+        return np.full(rows, -1, np.int64)
+    known = state.parts[: state.clock[ClockField.PARTS]]
+    names = ["first", "second"]
+    here = pl.DataFrame(dict(zip(names, owners(frame, state.keys.names, rows), strict=True)))
+    there = pl.DataFrame(
+        {"first": known[:, Part.HASH], "second": known[:, Part.MORE_HASH], "at": np.arange(len(known))}
+    )
+    found = here.join(there, on=names, how="left", maintain_order="left")["at"].fill_null(-1)
+    return found.to_numpy().astype(np.int64)
+
+
+def owners(frame: pl.DataFrame, per: Sequence[str], rows: int) -> tuple[Ints, Ints]:
+    """128 bits of hash for the partition of each row."""
+    return identities(frame.select(per), rows, np.arange(rows))
+
+
 def _refill_heaps(state: State, slots: Ints) -> None:
     time = np.where(slots[:, Slot.KIND] == ArrivalKind.END, slots[:, Slot.END], slots[:, Slot.START])
+    _refill_buffer(state, slots, time)
     # A start before the output CTI was handed out; without handing out, open edges hold the output CTI back.
-    least = state.promised if state.hands_out_open else MIN_TIME
-    for heap, key, used, mask in (
-        (state.buffer, time, ClockField.BUFFERED, slots[:, Slot.PLACE] == Place.BUFFER),
-        (
-            state.waiting,
-            slots[:, Slot.ADMITTED],
-            ClockField.WAITING,
-            (slots[:, Slot.PLACE] == Place.OPEN) & (slots[:, Slot.ADMITTED] >= least),
-        ),
-    ):
-        which = np.flatnonzero(mask)
-        which = which[np.lexsort((slots[which, Slot.NUMBER], key[which]))]
-        heap[: len(which)] = np.stack([key[which], slots[which, Slot.NUMBER], which], axis=1)
-        state.clock[used] = len(which)
+    least, admitted = state.promised if state.hands_out_open else MIN_TIME, slots[:, Slot.ADMITTED]
+    which = np.flatnonzero((slots[:, Slot.PLACE] == Place.OPEN) & (admitted >= least))
+    which = which[np.lexsort((slots[which, Slot.NUMBER], admitted[which]))]
+    state.waiting[: len(which)] = np.stack([admitted[which], slots[which, Slot.NUMBER], which], axis=1)
+    state.clock[ClockField.WAITING] = len(which)
+
+
+def _refill_buffer(state: State, slots: Ints, time: Ints) -> None:
+    """Link the buffered rows of each clock in their order, which makes a heap."""
+    which = np.flatnonzero(slots[:, Slot.PLACE] == Place.BUFFER)
+    parts = slots[which, Slot.PARTITION]
+    order = np.lexsort((slots[which, Slot.NUMBER], time[which], parts))
+    which, parts = which[order], parts[order]
+    state.clock[ClockField.BUFFERED], state.clock[ClockField.ROOT] = len(which), -1
+    state.parts[: state.clock[ClockField.PARTS], Part.ROOT] = -1
+    if not len(which):
+        return
+    state.held[which, Slot.RIGHT] = -1
+    state.held[which, Slot.LEFT] = np.append(np.where(parts[1:] == parts[:-1], which[1:], -1), -1)
+    first = np.append(True, parts[1:] != parts[:-1])
+    if parts[0] < 0:
+        state.clock[ClockField.ROOT] = which[0]
+    else:
+        state.parts[parts[first], Part.ROOT] = which[first]
 
 
 def _refill_queues(state: State, slots: Ints) -> None:

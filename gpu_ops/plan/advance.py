@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from gpu_ops.errors import ColumnError, PlanError
 from gpu_ops.ingest.advance import Advance
-from gpu_ops.plan.nodes import Arrival, Source, SparkSource, Unary
+from gpu_ops.plan.nodes import Arrival, Source, SparkSource, Unary, check_flat
 
 __all__ = ["Advance", "AdvanceTime", "Late"]
 
@@ -36,6 +36,8 @@ class AdvanceTime(Unary):
                 remedy="Call .advance_time(…) right after g.events(…).",
             )
         self._check_followed()
+        for name in self.settings.per:
+            check_flat(self.schema, name, "tells no partitions apart")
 
     def _check_spark(self, source: SparkSource) -> None:
         """Refuse what asks for rows in their order of arrival: a batch of Spark has none, nor has an epoch."""
@@ -48,6 +50,12 @@ class AdvanceTime(Unary):
             raise PlanError(
                 f"every={self.settings.every} counts rows in their order of arrival, and an epoch on Spark has none.",
                 remedy='Say a span of time: .advance_time("10s", …) gives a CTI after each epoch that goes so far.',
+            )
+        if self.settings.per:
+            raise PlanError(
+                f"per={', '.join(self.settings.per)} gives partitions clocks of their own, by their rows in their "
+                "order of arrival, and an epoch on Spark has none.",
+                remedy="Leave it out, with a delay= as large as partitions are apart; or run the query locally.",
             )
         if self.settings.reorder is not None:
             raise PlanError(
@@ -87,7 +95,11 @@ class AdvanceTime(Unary):
 
     held = "rows are judged one by one as they arrive, on the host"
 
-    time_rule = "CTIs are made here, and late events judged"
+    @property
+    def time_rule(self) -> str:
+        if self.settings.per:
+            return "late events are judged by the CTI of their partition; the low watermark leaves"
+        return "CTIs are made here, and late events judged"
 
     def describe(self) -> str:
         follows = "" if self.follows is None else f" with={_source(self.follows).name}"

@@ -3,7 +3,8 @@
 Trill's time starts at tick 0, ours in the year 1: a CTI at 0 in front of all rows says where time stands. Trill's
 options have these names here: disorder ``throw``, ``drop``, ``adjust`` is ``late="raise"``, ``"drop"``, ``"adjust"``
 with ``late_ends="adjust"``; reorder latency is ``reorder`` (Trill lets nothing go back, so 0 is not "left out"); a
-period of punctuations is ``every`` with ``snapped``; no CTI at completion is ``final=False``.
+period of punctuations is ``every`` with ``snapped``; no CTI at completion is ``final=False``. A partitioned stream is
+``per="partition"``, and its low watermarks are CTIs without a partition.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def has(vector: Vector) -> bool:
     if vector.params is not None:
         return vector.query in {"ingress", "ingress_count"}
     rows = (row for name in vector.inputs for row in vector.rows(name))
-    return _policy(vector) is not None or any(row["kind"] in {"end", "cti"} for row in rows)
+    return vector.partitioned or _policy(vector) is not None or any(row["kind"] in {"end", "cti"} for row in rows)
 
 
 def stream(vector: Vector, name: str) -> Stream:
@@ -46,24 +47,30 @@ def stream(vector: Vector, name: str) -> Stream:
         # Trill's default, and what its own tests that say nothing of it run under; their rows are in order.
         return _events(vector, name, vector.rows(name))
     rows = [_ZERO, *vector.rows(name)]
-    if vector.params is None and vector.line["settings"]["on_completed"] == "cti_at_current_time":
+    if vector.params is None and vector.line["settings"].get("on_completed") == "cti_at_current_time":
         rows.append({"kind": "cti", "start": max(row["end" if row["kind"] == "end" else "start"] for row in rows)})
     return _events(vector, name, rows).advance_time(**policy)
 
 
 def _policy(vector: Vector) -> dict[str, Any] | None:
     """What `Stream.advance_time` is told; None where nothing is."""
+    own: dict[str, str] = {}
     if vector.params is not None:
         params = vector.params
         word, latency, period, final = params["policy"], params["latency"], params.get("punctuation_period"), True
     else:
         settings = vector.line["settings"]
-        if "disorder" not in settings and settings["on_completed"] == "cti_infinity":
+        completed = settings.get("on_completed", "cti_infinity")
+        if "disorder" not in settings and completed == "cti_infinity" and not vector.partitioned:
             return None
         word, latency = settings.get("disorder", "throw"), settings.get("reorder_latency", 0)
+        if vector.partitioned:
+            low = settings.get("low_watermark_generation") or {}
+            own = {"per": "partition", "lag": f"{low.get('lag', 0)}us"}
+            own |= {"low_watermark": f"{low['every_ticks']}us"} if low else {}
         period = (settings.get("cti_generation") or {}).get("every_ticks")
-        final = settings["on_completed"] == "cti_infinity"
-    return {
+        final = completed == "cti_infinity"
+    return own | {
         "every": None if period is None else f"{period}us",
         "snapped": period is not None,
         "late": _POLICIES[word],
@@ -74,7 +81,7 @@ def _policy(vector: Vector) -> dict[str, Any] | None:
 
 
 def _events(vector: Vector, name: str, rows: list[Mapping[str, Any]]) -> Stream:
-    payloads = [row.get("payload") or {} for row in rows]
+    payloads = [{**(row.get("payload") or {}), "partition": row.get("partition")} for row in rows]
     times = {
         "start": [MAX_TIME if row["start"] is None else row["start"] for row in rows],
         "end": [row.get("end") for row in rows],
@@ -96,9 +103,13 @@ def difference(vector: Vector, events: Stream) -> str | None:
     source = next(node for node in nodes if isinstance(node, Source))
     settings = next((node.settings for node in nodes if isinstance(node, AdvanceTime)), None)
     ctis: list[int | None] = []
+    own: list[tuple[Any, int]] = []
     late: list[tuple[Any, ...]] = []
     for admitted in let_in(source.source, settings, source.schema.names):
         ctis += [None if cti == MAX_TIME else cti for cti in admitted.ctis.tolist()]
+        if admitted.partitions is not None:
+            times = admitted.partitions["cti"].cast(pa.int64()).to_pylist()
+            own += zip(admitted.partitions["partition"].to_pylist(), times, strict=True)
         if admitted.late is not None:
             late += [_late(row) for row in admitted.late.to_pylist()]
     if settings is not None:
@@ -106,6 +117,10 @@ def difference(vector: Vector, events: Stream) -> str | None:
     expected = _expected_ctis(vector)
     if expected is not None and ctis != expected:
         return f"CTIs {ctis}, expected {expected}"
+    if expected is not None and vector.partitioned:
+        named = [(row["partition"], row["start"]) for row in vector.line["expected"] if _is_own(row)]
+        if sorted(own) != sorted(named):
+            return f"CTIs of partitions {own}, expected {named}"
     if "dropped_or_adjusted" not in vector.line:
         return None
     wanted = Counter(tuple(row) for row in vector.line["dropped_or_adjusted"] if _counts(row[4]))
@@ -116,12 +131,21 @@ def difference(vector: Vector, events: Stream) -> str | None:
 def _expected_ctis(vector: Vector) -> list[int | None] | None:
     if vector.params is not None:
         given = vector.line["ctis"]
-    elif _policy(vector) is None or vector.line["check"]["ctis"].startswith("not asserted"):
+    elif (
+        _policy(vector) is None
+        or vector.line["check"]["ctis"].startswith("not asserted")
+        or (vector.partitioned and not vector.line["query"].startswith("identity"))
+    ):
         # CTIs behind an operator are that operator's.
         return None
     else:
-        given = [row["start"] for row in vector.line["expected"] if row["kind"] == "cti"]
+        given = [row["start"] for row in vector.line["expected"] if row["kind"] == "cti" and not _is_own(row)]
     return [None if cti is None or cti >= TRILL_NEVER else cti for cti in given]
+
+
+def _is_own(row: Mapping[str, Any]) -> bool:
+    """Whether a row is a CTI of one partition."""
+    return row["kind"] == "cti" and "partition" in row
 
 
 def _late(row: Mapping[str, Any]) -> tuple[Any, ...]:

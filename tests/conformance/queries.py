@@ -163,10 +163,7 @@ def check(vector: Vector) -> None:
     if "epl" in vector.line or "rql" in vector.line:
         # One vector is several queries, and its windows are small: the local engine is asked.
         raise UnsupportedError(f"{'EPL' if 'epl' in vector.line else 'RQL'} is asked of the local engine alone")
-    if vector.params is None:
-        trill_notation.check(vector.line)
-        return
-    if vector.query in {*QUERIES, *PAIRS}:
+    if vector.params is None or vector.query in {*QUERIES, *PAIRS}:
         return
     known = hasattr(Stream, vector.query)
     raise UnsupportedError(

@@ -27,7 +27,7 @@ PASS_IN_FULL = {
     """,
     "trill_tests": """
         edges extend punctuation clip_const point_at_end quantize clip join outer_join union pipeline alter_lifetime
-        flush snapshot stateless stitch pattern
+        flush snapshot stateless stitch pattern partitioned
     """,
     "esper": """
         agg-filter-param agg-filtered agg-firstlastwindow agg-median-dev agg-minmax agg-sorted aggregate-all boundary

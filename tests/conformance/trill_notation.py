@@ -119,10 +119,6 @@ def check(line: Mapping[str, Any]) -> None:
     Raises:
         UnsupportedError: With what it is.
     """
-    settings = line["settings"]
-    for wrong, why in ((settings.get("partitioned"), "partitions with clocks of their own"),):
-        if wrong:
-            raise UnsupportedError(f"no word for {why}")
 
 
 def is_open(line: Mapping[str, Any]) -> bool:

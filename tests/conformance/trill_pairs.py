@@ -64,7 +64,7 @@ class _Keyed:
                 keys += zip(mine, _key(right, text), strict=True)
             elif match := re.fullmatch(rf"(?:unmatched -> )?(\w+)=(?:{N}|'(\w*)')", option):
                 self.filled[match[1]] = int(match[2]) if match[2] else match[3]
-            elif option != "no key":
+            elif option not in {"no key", "within partition"}:
                 keys += self._terms(option)
         names = [f"key {number}" for number in range(len(keys))]
         self.on = names or None

@@ -58,10 +58,20 @@ class Vector:
         """The names of its inputs; where there are two named so, "left" and "right"."""
         return tuple(self.line["inputs"])
 
+    @property
+    def partitioned(self) -> bool:
+        """Whether its events have a column ``partition``, and each partition a clock of its own."""
+        return bool((self.line.get("settings") or {}).get("partitioned"))
+
     def payload(self, name: str | None = None) -> pa.Schema:
         """The payload of the events of an input, of the first or only one by default."""
         fields = _FIELDS if self.params is not None else self.line["inputs"][name or self.inputs[0]]["fields"]
-        return pa.schema([(name, _TYPES[kind]) for name, kind in (fields or _NO_FIELDS).items()])
+        if not self.partitioned:
+            return pa.schema([(name, _TYPES[kind]) for name, kind in (fields or _NO_FIELDS).items()])
+        # Some of these vectors have texts where they say that they have numbers.
+        found = pa.Table.from_pylist([_event(row).payload for row in self.rows(name) if row["kind"] != "cti"]).schema
+        kinds = {each: pa.float64() if fields[each] == "float64" else found.field(each).type for each in fields}
+        return pa.schema([*kinds.items(), found.field("partition")])
 
     def rows(self, name: str | None = None) -> list[Mapping[str, Any]]:
         """What an input says, row by row in its order, CTIs and edges among it."""
@@ -107,6 +117,8 @@ def table(vectors: Sequence[Vector], name: str | None = None) -> pa.Table:
 def _event(row: Mapping[str, Any]) -> Event:
     end = row["end"]
     payload = row["payload"] if isinstance(row["payload"], dict) else {"value": row["payload"]}
+    if "partition" in row:
+        payload = {**payload, "partition": row["partition"]}
     return Event(row["start"], NEVER if end is None or end >= TRILL_NEVER else end, payload)
 
 

@@ -265,7 +265,7 @@ def rows_touched(monkeypatch: pytest.MonkeyPatch, *, still_open: int, hands_out_
 
     def admit(*arguments: Any) -> None:
         nonlocal touched
-        clock = arguments[6]
+        clock = arguments[8]
         waiting, rows = int(clock[k.ClockField.WAITING]), len(arguments[1])
         compiled(*(np.asarray(argument) for argument in arguments))
         touched += rows + waiting - int(clock[k.ClockField.WAITING])

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -102,6 +102,16 @@ class Input:
     def says_ctis(self) -> bool:
         """Whether its rows may bring CTIs."""
         return self.ingress.makes_ctis or self.source.says_ctis
+
+    def named(self, partition: Any) -> Mapping[str, Any] | None:
+        """A partition by its columns' values; a value alone is that of the only column."""
+        if partition is None or isinstance(partition, Mapping):
+            return partition
+        return (
+            dict.fromkeys(self.ingress.settings.per, partition)
+            if len(self.ingress.settings.per) == 1
+            else {"": partition}
+        )
 
     def take(self, admitted: Admitted, device: Device) -> None:
         """Keep admitted events for the next step."""

@@ -111,7 +111,7 @@ def restore_input(path: Path | str, known: Input, tables: Tables, device: Device
     before = known.ingress
 
     def declared(given: Tables) -> Iterator[StateTable]:
-        yield from ingress_state.declared(known.source.schema, given)
+        yield from ingress_state.declared(known.source.schema, before.settings.per, given)
         yield from waiting_declared(known)
 
     check(f"The checkpoint {path} is damaged: input {known.name!r}", tables, declared)

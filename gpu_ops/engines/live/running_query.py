@@ -179,22 +179,25 @@ class RunningQuery(QueryState, OtherNames):
         self._offer()
 
     @changes
-    def advance(self, cti: Instant, *, input: str | None = None) -> None:  # noqa: A002
+    def advance(self, cti: Instant, *, input: str | None = None, partition: Any = None) -> None:  # noqa: A002
         """Promise that no later event starts before a time (a CTI, elsewhere a watermark).
 
         Args:
             cti: An aware datetime, an ISO 8601 text with a zone, a ``numpy.datetime64`` (UTC), or ``"infinity"``. The
                 unit of the source's own times does not matter here. A time at or before the last CTI is ignored.
             input: As in `push`. Without it, a query with several inputs takes the promise for all of them, in one step.
+            partition: With ``advance_time(…, per="device")``: the device that the promise is of, or a mapping from
+                several columns to values. Without it the promise is of all of them, a low watermark.
 
         Raises:
-            PlanError: As `push`.
+            PlanError: As `push`; or the partition is none.
             QueryFailedError: As `push`.
         """
         self._begin_call()
-        every = [find(self._inputs, input)] if input is not None or len(self._own) == 1 else self._inputs
+        one = input is not None or len(self._own) == 1 or partition is not None
+        every = [find(self._inputs, input)] if one else self._inputs
         time = instant(cti, name="cti")
-        into, *others = [(each, partial(each.ingress.advance, time)) for each in every]
+        into, *others = [(each, partial(each.ingress.advance, time, each.named(partition))) for each in every]
         self._ingest(*into, besides=others)
         self._offer()
 
