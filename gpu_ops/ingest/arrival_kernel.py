@@ -131,7 +131,7 @@ class ClockField(IntEnum):
     FAULT_LIMIT = 30
 
 
-class Part(IntEnum):
+class PartField(IntEnum):
     """The columns of ``parts``: what a partition knows of time, as in `ClockField`, and who it is."""
 
     LAST = 0
@@ -146,10 +146,10 @@ class Part(IntEnum):
     CHANGED = 9  # the last call that it had a turn in
 
 
-PART_FIELDS = Part.ROOT + 1
+PART_FIELDS = PartField.ROOT + 1
 """How many fields a partition shares with the clock."""
 
-PART_WIDTH = len(Part)
+PART_WIDTH = len(PartField)
 
 
 class Slot(IntEnum):
@@ -325,9 +325,9 @@ def admit(
         buckets: The hash table of open edges: the first queue's head of each bucket, or -1.
         waiting: The heap of start edges that are admitted and not handed out: (start, number, slot). Behind the heap,
             from OPENED to OPENED_END, the start edges that this call hands out.
-        parts: The partitions; see `Part`.
+        parts: The partitions; see `PartField`.
         part_buckets: The hash table of partitions: the first partition of each bucket, or -1.
-        journal: The partitions that have a turn in this call: number, and the fields of `Part` before it.
+        journal: The partitions that have a turn in this call: number, and the fields of `PartField` before it.
         out_start: The starts of admitted events.
         out_end: Their ends.
         out_number: Their arrivals' numbers.
@@ -354,7 +354,7 @@ def admit(
         for turn in range(others + 1):
             goes_on = turn == others and kind == ArrivalKind.CTI
             if turn < others:
-                if parts[turn, Part.ROOT] < 0 or _slot_time(held, parts[turn, Part.ROOT]) > raised:
+                if parts[turn, PartField.ROOT] < 0 or _slot_time(held, parts[turn, PartField.ROOT]) > raised:
                     continue
                 _enter(tables, turn, watermark)
                 until, at_once = raised, False
@@ -609,16 +609,20 @@ def _find_part(tables: ArrivalTables, given: Given, at: int) -> int:
     first_hash, second_hash = given.owners[at], given.more_owners[at]
     bucket = _bucket(0, first_hash, tables.part_buckets)
     part: int = tables.part_buckets[bucket]
-    while part >= 0 and (parts[part, Part.HASH] != first_hash or parts[part, Part.MORE_HASH] != second_hash):
-        part = parts[part, Part.CHAIN]
+    while part >= 0 and (parts[part, PartField.HASH] != first_hash or parts[part, PartField.MORE_HASH] != second_hash):
+        part = parts[part, PartField.CHAIN]
     if part < 0:
         part = clock[ClockField.PARTS]
         clock[ClockField.PARTS] = part + 1
-        parts[part, Part.LAST], parts[part, Part.LIMIT], parts[part, Part.LATEST] = NONE, MIN_TIME, MIN_TIME
-        parts[part, Part.COUNT], parts[part, Part.ROOT] = 0, -1
-        parts[part, Part.HASH], parts[part, Part.MORE_HASH] = first_hash, second_hash
-        parts[part, Part.CHAIN], parts[part, Part.SEEN] = tables.part_buckets[bucket], at
-        parts[part, Part.CHANGED] = clock[ClockField.CALL]
+        parts[part, PartField.LAST], parts[part, PartField.LIMIT], parts[part, PartField.LATEST] = (
+            NONE,
+            MIN_TIME,
+            MIN_TIME,
+        )
+        parts[part, PartField.COUNT], parts[part, PartField.ROOT] = 0, -1
+        parts[part, PartField.HASH], parts[part, PartField.MORE_HASH] = first_hash, second_hash
+        parts[part, PartField.CHAIN], parts[part, PartField.SEEN] = tables.part_buckets[bucket], at
+        parts[part, PartField.CHANGED] = clock[ClockField.CALL]
         tables.part_buckets[bucket] = part
     return part
 
@@ -627,13 +631,13 @@ def _find_part(tables: ArrivalTables, given: Given, at: int) -> int:
 def _enter(tables: ArrivalTables, part: int, watermark: int) -> None:
     """Begin a partition's turn: the clock shows its time, at least the low watermark."""
     parts, clock = tables.parts, tables.clock
-    if parts[part, Part.CHANGED] != clock[ClockField.CALL]:
+    if parts[part, PartField.CHANGED] != clock[ClockField.CALL]:
         noted = tables.journal[clock[ClockField.JOURNALED]]
         noted[0] = part
         for field in range(PART_WIDTH):
             noted[1 + field] = parts[part, field]
         clock[ClockField.JOURNALED] += 1
-        parts[part, Part.CHANGED] = clock[ClockField.CALL]
+        parts[part, PartField.CHANGED] = clock[ClockField.CALL]
     clock[ClockField.PART] = part
     for field in range(PART_FIELDS):
         clock[field] = parts[part, field]
@@ -667,8 +671,8 @@ def index_parts(parts: Table, count: int, buckets: Ints) -> None:
         buckets: A power of two of them, each -1.
     """
     for part in range(count):
-        bucket = _bucket(0, parts[part, Part.HASH], buckets)
-        parts[part, Part.CHAIN] = buckets[bucket]
+        bucket = _bucket(0, parts[part, PartField.HASH], buckets)
+        parts[part, PartField.CHAIN] = buckets[bucket]
         buckets[bucket] = part
 
 

@@ -20,7 +20,7 @@ from gpu_ops.errors import PlanError, TimeError, shown
 from gpu_ops.ingest import arrival_kernel as k
 from gpu_ops.ingest import ingress_state
 from gpu_ops.ingest.advance import Advance
-from gpu_ops.ingest.arrival_kernel import Aside, ClockField, LateField, Part, Place, Policy, Setting, Slot
+from gpu_ops.ingest.arrival_kernel import Aside, ClockField, LateField, PartField, Place, Policy, Setting, Slot
 from gpu_ops.ingest.arrivals import ArrivalKind, Arrivals
 from gpu_ops.ingest.ingress_state import FATES, KINDS, State, as_struct, identities, spelled, with_nulls
 
@@ -350,7 +350,7 @@ class Ingress:
         state = self._state
         count = int(state.clock[ClockField.PARTS])
         if count > known:
-            seen = np.ascontiguousarray(state.parts[known:count, Part.SEEN])
+            seen = np.ascontiguousarray(state.parts[known:count, PartField.SEEN])
             state.owners.hold(np.arange(known, count), columns.take(find.frame.select(self.settings.per), seen))
 
     def _of_partitions(self, parts: Ints, ctis: Ints) -> pa.Table:

@@ -23,7 +23,7 @@ from gpu_ops.ingest.arrival_kernel import (
     PART_WIDTH,
     ClockField,
     Fate,
-    Part,
+    PartField,
     Place,
     Slot,
     index_edges,
@@ -42,7 +42,7 @@ FATES = tuple(fate.name.lower() for fate in Fate)
 _TABLES = ("buffer", "open", "kept_out")
 
 _CLOCK = {"last_cti": ClockField.LAST, "limit": ClockField.LIMIT, "latest": ClockField.LATEST}
-_PARTITION = {"last_cti": Part.LAST, "limit": Part.LIMIT, "latest": Part.LATEST}
+_PARTITION = {"last_cti": PartField.LAST, "limit": PartField.LIMIT, "latest": PartField.LATEST}
 
 
 class State:
@@ -110,8 +110,8 @@ class State:
     def _forget_parts(self) -> None:
         known = self.parts[: self.clock[ClockField.PARTS]]
         last = self.clock[ClockField.LAST]
-        spent = (known[:, [Part.LAST, Part.LIMIT, Part.LATEST]] <= last).all(axis=1)
-        spent &= (known[:, Part.ROOT] < 0) & (known[:, Part.COUNT] == 0)
+        spent = (known[:, [PartField.LAST, PartField.LIMIT, PartField.LATEST]] <= last).all(axis=1)
+        spent &= (known[:, PartField.ROOT] < 0) & (known[:, PartField.COUNT] == 0)
         if not spent.any():
             return
         kept = np.flatnonzero(~spent)
@@ -262,7 +262,7 @@ def _partitions(state: State) -> dict[str, pa.Table]:
         return {}
     known = state.parts[: state.clock[ClockField.PARTS]]
     made = {name: _times(np.ascontiguousarray(known[:, at])) for name, at in _PARTITION.items()}
-    made["events_since_cti"] = to_arrow(np.ascontiguousarray(known[:, Part.COUNT]), pa.int64())
+    made["events_since_cti"] = to_arrow(np.ascontiguousarray(known[:, PartField.COUNT]), pa.int64())
     owners = from_frame(state.owners.find(np.arange(len(known))), state.keys)
     return {"partitions": pa.table(made | {"partition": as_struct(owners, len(known))})}
 
@@ -346,10 +346,10 @@ def _refill_parts(state: State, table: pa.Table) -> None:
     known = state.parts[:count]
     for name, at in _PARTITION.items():
         known[:, at] = _ticks(table[name])
-    known[:, Part.COUNT] = integers(table["events_since_cti"].combine_chunks())
-    known[:, [Part.ROOT, Part.SEEN, Part.CHANGED]] = -1
+    known[:, PartField.COUNT] = integers(table["events_since_cti"].combine_chunks())
+    known[:, [PartField.ROOT, PartField.SEEN, PartField.CHANGED]] = -1
     frame = to_frame(pa.Table.from_struct_array(table["partition"].combine_chunks()).cast(state.keys))
-    known[:, Part.HASH], known[:, Part.MORE_HASH] = identities(frame, count, np.arange(count))
+    known[:, PartField.HASH], known[:, PartField.MORE_HASH] = identities(frame, count, np.arange(count))
     state.owners.hold(np.arange(count), frame)
     state._index_parts()  # noqa: SLF001
 
@@ -397,7 +397,7 @@ def _parts_of(state: State, frame: pl.DataFrame, rows: int) -> Ints:
     names = ["first", "second"]
     here = pl.DataFrame(dict(zip(names, owners(frame, state.keys.names, rows), strict=True)))
     there = pl.DataFrame(
-        {"first": known[:, Part.HASH], "second": known[:, Part.MORE_HASH], "at": np.arange(len(known))}
+        {"first": known[:, PartField.HASH], "second": known[:, PartField.MORE_HASH], "at": np.arange(len(known))}
     )
     found = here.join(there, on=names, how="left", maintain_order="left")["at"].fill_null(-1)
     return found.to_numpy().astype(np.int64)
@@ -426,7 +426,7 @@ def _refill_buffer(state: State, slots: Ints, time: Ints) -> None:
     order = np.lexsort((slots[which, Slot.NUMBER], time[which], parts))
     which, parts = which[order], parts[order]
     state.clock[ClockField.BUFFERED], state.clock[ClockField.ROOT] = len(which), -1
-    state.parts[: state.clock[ClockField.PARTS], Part.ROOT] = -1
+    state.parts[: state.clock[ClockField.PARTS], PartField.ROOT] = -1
     if not len(which):
         return
     state.held[which, Slot.RIGHT] = -1
@@ -435,7 +435,7 @@ def _refill_buffer(state: State, slots: Ints, time: Ints) -> None:
     if parts[0] < 0:
         state.clock[ClockField.ROOT] = which[0]
     else:
-        state.parts[parts[first], Part.ROOT] = which[first]
+        state.parts[parts[first], PartField.ROOT] = which[first]
 
 
 def _refill_queues(state: State, slots: Ints) -> None:
