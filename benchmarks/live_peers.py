@@ -151,13 +151,15 @@ class Sliding(StatefulProcessor):
         self._state = handle.getValueState("changes", STATE)
         self._timer = handle.getValueState("timer", "due bigint")
 
-    def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timers: Any) -> Iterator[pd.DataFrame]:  # noqa: N802
+    # Spark gives arguments by these names.
+
+    def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Any:  # noqa: N802, N803
         if self._timer.exists():
             self._handle.deleteTimer(self._timer.get()[0])
-        yield self._step(Changes.of(rows), timers)
+        yield self._step(Changes.of(rows), timerValues)
 
-    def handleExpiredTimer(self, key: Any, timers: Any, expired: Any) -> Iterator[pd.DataFrame]:  # noqa: N802
-        yield self._step(Changes.of([]), timers)
+    def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Any:  # noqa: N802, N803
+        yield self._step(Changes.of([]), timerValues)
 
     def _step(self, changes: Changes, timers: Any) -> pd.DataFrame:
         if self._state.exists():

@@ -99,8 +99,13 @@ def test_what_does_not_run_in_epochs_is_refused(spark: SparkSession, tmp_path: P
         events.advance_time(3)
     with pytest.raises(g.PlanError, match=r"reorder= is about rows in their order"):
         events.advance_time("3s", reorder="1s")
-    with pytest.raises(g.PlanError, match=r"numbered in one order of all events"):
-        g.arrivals(events, order="price").last(2).deliveries(n=g.count()).start_on_spark(**where)
+    last = g.arrivals(events, order="price").last(2).deliveries(n=g.count())
+    for partitions, said in (
+        (None, r"in one partition alone: The window last 2 .*partitions=1"),
+        (2, "2 partitions are"),
+    ):
+        with pytest.raises(g.PlanError, match=said):
+            last.start_on_spark(**where, partitions=partitions)
     frame = spark.createDataFrame([(0, "a", 2)], "at long, item string, price long")
     batch = g.events(frame, start="at", unit="s")
     with pytest.raises(g.PlanError, match="batch DataFrame is read beside a stream"):

@@ -12,7 +12,6 @@ from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK, TIME_TYPE
 from gpu_ops.errors import PlanError
 from gpu_ops.ingest import open_source
 from gpu_ops.plan.advance import Advance, AdvanceTime
-from gpu_ops.plan.ledger import AtClock
 from gpu_ops.plan.nodes import Node, Source, SparkSource
 
 
@@ -93,14 +92,8 @@ def live_plan(plan: Node) -> tuple[Node, list[StreamInput]]:
     Late rows are judged there, by CTIs that the driver has made: no row makes one.
 
     Raises:
-        PlanError: A frame is a batch; the plan is on turns; or an input imports CTIs of a stream that the query does
-            not read.
+        PlanError: A frame is a batch; or an input imports CTIs of a stream that the query does not read.
     """
-    if plan.all(AtClock):
-        raise PlanError(
-            "Arrivals are numbered in one order of all events, and the epochs of a stream on Spark have none.",
-            remedy="Run it without Spark: g.arrivals(…).start() or epl.Runtime take events in their order.",
-        )
     if not all(each.endless for each in plan.all(SparkSource)):
         raise PlanError(
             "A batch DataFrame is read beside a stream, and a live query takes rows as they come.",

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gpu_ops.errors import PlanError
+from gpu_ops.plan.expressions import column_names, output_schema
+from gpu_ops.plan.ledger import TURN_NUMBER, AtClock, EventLedger, TurnNumbers
 from gpu_ops.plan.nodes import Node, Project
-from gpu_ops.plan.splits import Split, matched, united
+from gpu_ops.plan.splits import Split, matched, one_order, united
 
 
 @dataclass(frozen=True)
@@ -17,16 +19,18 @@ class Partitioning:
     Attributes:
         keys: For each input the columns that decide it, in the same order; empty for any way, or if there is one.
         alone: Why there is one partition; None if there may be many.
+        on_turns: Whether the plan asks what happens at each event: one partition is what its user has to ask for.
     """
 
     keys: tuple[tuple[str, ...], ...]
     alone: str | None = None
+    on_turns: bool = False
 
     @property
     def shown(self) -> str:
         """What decides it, for people."""
         if self.alone is not None:
-            return f"one partition: {self.alone}"
+            return f"one partition{', on request (partitions=1)' * self.on_turns}: {self.alone}"
         names = [", ".join(dict.fromkeys(each)) for each in zip(*self.keys, strict=True)]
         return f"partitions by {'; '.join(names)}" if names else "partitions by start, as no event needs another"
 
@@ -50,13 +54,60 @@ def partitioning(plan: Node, leaves: Sequence[Node]) -> Partitioning:
     """
     numbers = {leaf: number for number, leaf in enumerate(leaves)}
     splits: dict[Node, Split] = {}
+    on_turns: set[Node] = {*plan.all(TurnNumbers)}
+    asks_of_turns = bool(on_turns)
     try:
         for each in plan.walk():
-            splits[each] = _split(each, splits, numbers)
+            if each in numbers or not (each in on_turns or on_turns.intersection(each.inputs)):
+                splits[each] = _split(each, splits, numbers)
+                continue
+            splits[each] = _split_on_turns(each, splits)
+            if not isinstance(each, AtClock):
+                on_turns.add(each)
+            elif splits[each].spans != frozenset():
+                raise one_order("What waits for the clock, which the events of all keys move,")
+        if asks_of_turns and _shows_turns(plan):
+            raise one_order("The column turn, which counts the events of all keys,")
     except PlanError as error:
-        return Partitioning((), error.problem.partition(", and Spark")[0])
+        return Partitioning((), error.problem.partition(", and Spark")[0], asks_of_turns)
     keys = [dict(each) for each in sorted(map(sorted, splits[plan].keys or ()))]
-    return Partitioning(tuple(tuple(key[number] for key in keys) for number in range(len(leaves))))
+    return Partitioning(
+        tuple(tuple(key[number] for key in keys) for number in range(len(leaves))), on_turns=asks_of_turns
+    )
+
+
+def _split_on_turns(node: Node, splits: Mapping[Node, Split]) -> Split:
+    """How the rows of a node on turns may be split; its partition numbers the turns that it has.
+
+    Raises:
+        PlanError: They cannot.
+    """
+    if isinstance(node, EventLedger) and node.events is not None:
+        return replace(splits[node.events], arrive=True)
+    return node.split([splits[each] for each in node.inputs])
+
+
+def _shows_turns(plan: Node) -> bool:
+    """Whether any result depends on the numbers of turns."""
+    numbers: dict[Node, frozenset[str]] = {}
+    for each in plan.walk():
+        below = frozenset(name for under in each.inputs for name in numbers[under])
+        if isinstance(each, AtClock):
+            numbers[each] = frozenset({TURN_NUMBER})
+        elif isinstance(each, Project):
+            known = each.input.schema
+            made = {
+                name: not below.isdisjoint(column_names(one, known.names))
+                for one in each.expressions
+                for name in output_schema(known, (one,), where="select", only_columns=True).names
+            }
+            stay = below - made.keys() if each.keep else frozenset[str]()
+            numbers[each] = stay | {name for name, counts in made.items() if counts}
+        elif below and not below.isdisjoint(name for read in each.needs(()) for name in read):
+            return True
+        else:
+            numbers[each] = below.intersection(each.schema.names)
+    return bool(numbers[plan])
 
 
 def _split(node: Node, splits: Mapping[Node, Split], numbers: Mapping[Node, int]) -> Split:

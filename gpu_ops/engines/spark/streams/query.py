@@ -351,6 +351,12 @@ def _partitions(plan: StreamPlan, asked: int | None, known: QueryRecord | None) 
                 f"{asked} partitions are asked for, and the query needs all events in one: {plan.partitioning.alone}.",
                 remedy="Give it a key (.by(…), on=…), or leave partitions= out.",
             )
+        if asked is None and known is None and plan.partitioning.on_turns:
+            raise PlanError(
+                f"The query runs in one partition alone: {plan.partitioning.alone}.",
+                remedy="Say partitions=1, and one task takes all events. Or let order within a key decide: give "
+                "windows, groups and joins a key, and leave the column turn out of what is selected.",
+            )
         return 1
     if asked is None and known is not None:
         return known.partitions

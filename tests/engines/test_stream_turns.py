@@ -1,0 +1,184 @@
+"""What partitions of a live query on Spark make of arrivals is, together, what one machine makes of all; without Spark.
+
+Rows go to partitions by the columns that the plan names; in each a running query takes them epoch by epoch.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+import gpu_ops as g
+from gpu_ops import epl, rql
+from gpu_ops.engines.spark.streams.keys import partitioning
+from gpu_ops.errors import TextError
+from gpu_ops.plan.nodes import Source
+from tests.support.epochs import Epoch, put, read, run, same
+from tests.support.epochs import table as written
+from tests.support.examples import by_default
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+from tests.support.rows import rows
+
+PARTITIONS, EPOCHS = 2, 3
+SCHEMA = pa.schema([("at", pa.int64()), ("seq", pa.int64()), ("k", pa.string()), ("v", pa.int64())])
+
+
+def _drawn(seed: int, size: int, epoch: int) -> pa.Table:
+    draw = random.Random(100 * seed + epoch)
+    order = draw.sample(range(3 * size), size)
+    values = [
+        (10 * epoch + draw.randrange(10), seq, draw.choice(["a", "b", None]), draw.choice([None, 1, 2]))
+        for seq in order
+    ]
+    return pa.Table.from_pylist([dict(zip(SCHEMA.names, each, strict=True)) for each in values], SCHEMA)
+
+
+WINDOWS = (
+    "",
+    "#keepall",
+    "#unique(k)",
+    "#groupwin(k)#length(2)",
+    "#groupwin(k)#length_batch(2)",
+    "#length(2)",
+    "#time(3)",
+)
+ONE = (
+    "select irstream k, v from A{0}",
+    "select irstream k, sum(v) as s, count(*) as n from A{0} group by k",
+    "select k, prev(1, v) as p from A{0}",
+    "select * from pattern [every a=A -> b=B(k = a.k and v > 1)]",
+    "select * from A match_recognize (partition by k measures X.v as x, Y.v as y pattern (X Y) define Y as Y.v > X.v)",
+)
+TWO = (
+    "select irstream a.k as k, a.v as v, b.v as w from A{0} as a, B{1} as b where a.k = b.k",
+    "insert into C select k, v from A{0}; select irstream k, count(*) as n from C{1} group by k",
+    "select k, v, (select max(v) from B{1} as b where b.k = a.k) as m from A{0} as a",
+)
+
+
+def _asked(text: str, tables: dict[str, pa.Table], shown: str) -> g.Stream:
+    streams = {name: g.events(each, start="at", unit="s", name=name) for name, each in tables.items() if name in text}
+    answer = epl.query(text, streams, order="seq", until=100_000)
+    return answer if shown == "all" else answer.select(*(name for name in answer.schema.names if name != "turn"))
+
+
+@given(st.sampled_from(ONE + TWO), st.sampled_from(WINDOWS), st.sampled_from(WINDOWS), st.integers(0, 99))
+@by_default(5)
+def test_partitions_make_what_one_makes(text: str, window: str, other: str, seed: int) -> None:
+    """Some of the texts need one partition (``prev`` over all keys), or are not there at all (a join without a window).
+
+    Epochs are of 10 s, and in each the CTI is the beginning of the one before it.
+    """
+    epochs = {name: [_drawn(seed + at, 12, epoch) for epoch in range(EPOCHS)] for at, name in enumerate("AB")}
+    whole = {name: pa.concat_tables(each) for name, each in epochs.items()}
+    try:
+        query = _asked(text.format(window, other), whole, "without turns")
+    except TextError:
+        assume(False)
+    leaves = query._node.all(Source)
+    parts = partitioning(query._node, leaves)
+    assume(parts.alone is None)
+    found = []
+    for at in range(PARTITIONS):
+        live = query.start(device="cpu")
+        for epoch in range(EPOCHS):
+            if epoch:
+                live.advance(f"1970-01-01T00:00:{10 * (epoch - 1):02}Z")
+            for number, leaf in enumerate(leaves):
+                table = epochs[str(leaf.name)][epoch]
+                names = (parts.keys[number] if parts.keys else ()) or ("seq",)
+                key = zip(*(table[name].to_pylist() for name in names), strict=True)
+                mine = [sum(map(ord, str(value))) % PARTITIONS == at for value in key]
+                live.push(table.filter(pa.array(mine, pa.bool_())), input=leaf.name)
+        live.close()
+        found.append(live.results())
+    assert rows(pa.concat_tables(found)) == rows(query.collect())
+
+
+@pytest.mark.parametrize(
+    ("text", "shown", "why"),
+    [
+        ("select k, v from A", "all", "The column turn, which counts the events of all keys"),
+        (
+            "select k, sum(v) as s from A#time(3) group by k",
+            "",
+            "What waits for the clock, which the events of all keys",
+        ),
+        ("select k, v from A#length(3)", "", "The window last 3"),
+        ("select sum(v) as s from A", "", "An aggregate over all events"),
+    ],
+)
+def test_what_needs_one_order_names_why(text: str, shown: str, why: str) -> None:
+    query = _asked(text, {"A": _drawn(1, 3, 0)}, shown)
+    parts = partitioning(query._node, query._node.all(Source))
+    assert parts.on_turns
+    assert (parts.alone or "").startswith(why)
+    assert f"one partition, on request (partitions=1): {why}" in parts.shown
+
+
+#          0        10        20        30
+# epoch 0  a  b  a  |         |         |         the numbers say in which order events of one second come
+# epoch 1           a  b      |         |
+# epoch 2           |         b a  a    |
+ROWS: list[Epoch] = [
+    [(1, 2, "a", 5), (1, 1, "b", 3), (6, 3, "a", 1)],
+    [(10, 4, "a", 2), (14, 5, "b", 9)],
+    [(21, 8, "a", 4), (20, 6, "b", 7), (20, 7, "a", 8)],
+]
+
+TEXTS: dict[str, tuple[int, Callable[[g.Stream], g.Stream]]] = {
+    "EPL in one partition": (
+        1,
+        lambda s: epl.query("select irstream sum(price) as v from E#time(7 sec)", E=s, order="till", until=60_000),
+    ),
+    "EPL by key": (
+        2,
+        lambda s: epl.query(
+            "select irstream item, sum(price) as v from E#groupwin(item)#length(2) group by item", E=s, order="till"
+        ).select("row", "item", "v"),
+    ),
+    "a context in one partition": (
+        1,
+        lambda s: epl.query(
+            "create context C partition by item from E;"
+            " context C select irstream item, context.id as id, sum(price) as v from E#time(7 sec)",
+            E=s,
+            order="till",
+        ),
+    ),
+    "RQL in one partition": (
+        1,
+        lambda s: rql.query(
+            "select item, n from E (partition by item store last 5 seconds with count(item) as n) as t "
+            "where t.$row_status is new",
+            E=s,
+            order="till",
+        ),
+    ),
+}
+
+
+@pytest.mark.services
+@pytest.mark.parametrize("name", TEXTS)
+def test_texts_run_over_streams_of_spark(spark: SparkSession, tmp_path: Path, name: str) -> None:
+    for number, epoch in enumerate(ROWS):
+        put(tmp_path / "in", number, epoch)
+    partitions, ask = TEXTS[name]
+    far = g.events(read(spark, tmp_path / "in"), start="at", unit="s").advance_time("1s", delay="5s", late="raise")
+    query = ask(far)
+    where: dict[str, Any] = {"into": tmp_path / "out", "checkpoint": tmp_path / "checkpoint"}
+    run(query, **where, partitions=partitions)
+    query.end_on_spark(**where)
+    near = ask(g.events(written([row for epoch in ROWS for row in epoch]), start="at", unit="s")).collect()
+    assert len(near) > 5
+    same(g.epochs(tmp_path / "out").read(), near)
