@@ -13,7 +13,7 @@ import zoneinfo
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -120,7 +120,7 @@ class Zone:
         occurs = np.zeros(int(days.max()) + 1, np.bool_)
         occurs[days] = True
         mornings = (np.flatnonzero(occurs) + lowest) * DAY
-        pieces = _pieces(self.name, _year_of(mornings[0]), _year_of(mornings[-1]))
+        pieces = _pieces(self.name, np.unique(mornings.astype("datetime64[us]").astype("datetime64[Y]")))
         morning, evening = (np.searchsorted(pieces.first, mornings + more, side="right") - 1 for more in (0, DAY - 1))
         offsets = np.zeros(len(occurs), np.int64)
         offsets[occurs] = pieces.before[morning]
@@ -156,10 +156,6 @@ def _through_changes(
     return instants, faults
 
 
-def _year_of(local: Any) -> int:
-    return (_EPOCH + datetime.timedelta(microseconds=int(local))).year
-
-
 def _begin_of(year: int) -> int:
     """The first local time of a year, in ticks."""
     return (datetime.date(year, 1, 1) - _EPOCH.date()).days * DAY
@@ -169,10 +165,10 @@ _LASTING = {(datetime.date(year, 1, 1).weekday(), calendar.isleap(year)): year f
 """By the weekday on which a year begins, and whether it is a leap year: one in which a lasting rule holds."""
 
 
-def _pieces(name: str, first: int, last: int) -> _ZonePieces:
-    """The pieces of some years, from the first to the last."""
+def _pieces(name: str, years: npt.NDArray[np.datetime64]) -> _ZonePieces:
+    """The pieces of some years, in order; the first of each begins with it, or in a gap that began before it."""
     found = []
-    for year in range(first, last + 1):
+    for year in (years.astype(np.int64) + _EPOCH.year).tolist():
         same = max(year, _YEARS[0])
         if year > _YEARS[-1]:
             same = _LASTING[datetime.date(year, 1, 1).weekday(), calendar.isleap(year)]
