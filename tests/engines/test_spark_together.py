@@ -17,6 +17,7 @@ from gpu_ops.engines.spark.engine import compiled_together
 from gpu_ops.engines.spark.planned import counted
 from gpu_ops.errors import SourceError
 from tests.support.live_plans import UTC
+from tests.support.planner import planned
 from tests.support.rows import rows
 
 if TYPE_CHECKING:
@@ -139,3 +140,13 @@ def test_what_does_not_fit_in_memory_is_sorted_once_for_all(
 def test_an_answer_from_elsewhere_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match=r"busy\.parquet does not come from Spark"):
         write_all({tmp_path / "busy.parquet": answers(table(5))["busy"]})
+
+
+@pytest.mark.rapids
+def test_the_pass_is_planned_for_the_gpu(spark: SparkSession, tmp_path: Path) -> None:
+    """Before Spark keeps it, and each answer above it."""
+    parquet.write_table(table(6), tmp_path / "events.parquet")
+    asked = answers(spark.read.parquet(str(tmp_path / "events.parquet")))
+    found = compiled_together({name: asked[name]._node for name in ("busy", "sums", "doubled", "late")}, "cpu")
+    for made in found.made.values():
+        planned(made.frame(made.plan), "FileSourceScanExec", "ShuffleExchangeExec", "MapInArrowExec", "FilterExec")
