@@ -154,10 +154,16 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
     }
+    from tests.support.broker import CONNECTOR
+
+    classes = [f"{each}/*" for each in CONNECTOR]
     if _why_no_rapids() is None:
-        settings["spark.driver.extraClassPath"] = os.environ["RAPIDS_JAR"]
+        classes.insert(0, os.environ["RAPIDS_JAR"])
     elif RAPIDS_REQUIRED:
         pytest.fail(f"GPU_OPS_REQUIRE_RAPIDS=1, but {_why_no_rapids()}")
+
+    if classes:
+        settings["spark.driver.extraClassPath"] = ":".join(classes)
 
     with pytest.MonkeyPatch.context() as environment:
         # Python workers run this interpreter, and find the functions that tests give them.

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import settings
 
 from gpu_ops.devices import DEVICES, Device, DeviceKind, Modules, choose
+from tests.support.broker import Broker, broker
 from tests.support.devices import HERE
 
 
@@ -65,6 +66,13 @@ def _no_wait_for_the_disk() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("os.fsync", lambda handle: None)
         yield
+
+
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """A broker, in a folder whose name has a space."""
+    with broker(tmp_path_factory.mktemp("kafka") / "the broker") as made:
+        yield made
 
 
 @pytest.fixture(scope="session")

@@ -15,6 +15,7 @@ from gpu_ops.errors import PlanError, shown
 from gpu_ops.ingest.raw import OpensItself
 from gpu_ops.plan.arguments import names
 from gpu_ops.plan.nodes import Node, Source
+from gpu_ops.topics.topic import Topic
 
 if TYPE_CHECKING:
     from gpu_ops.engines.live.fingerprints import IfFunctionsChanged
@@ -45,6 +46,7 @@ def events(
     name: str | None = None,
     trust: bool = False,
     max_bytes: int | None = None,
+    spark: Any = None,
 ) -> Stream:
     """A stream of events from any table-like thing: each row is an event with a lifetime and a payload.
 
@@ -82,6 +84,8 @@ def events(
         max_bytes: How many bytes a file may unpack to, in all and at a time; what is more is an error. Without it, a
             piece of a file (a record batch, a row group) may come to half of this machine's memory, and the file in
             all to that or to 64 times its own size.
+        spark: The Spark session that reads a topic (`gpu_ops.kafka`), as a stream for `Stream.start_on_spark`; or its
+            ``readStream``, with options of Spark's connector.
 
     Returns:
         A stream whose payload is all other columns.
@@ -125,16 +129,24 @@ def events(
     }
     arrivals: dict[str, Any] = {"kind": kind, "shape": shape, "edge": edge}
     node: Node
-    if type(source).__module__.startswith("pyspark."):
+    if spark is not None or type(source).__module__.startswith("pyspark."):
         given = [name for name, value in arrivals.items() if value is not None]
         if given:
             raise PlanError(
                 f"{given[0]}= is about rows in their order of arrival, and a Spark DataFrame has none.",
                 remedy="Give whole events: a row with its start and its end for each, and no CTIs.",
             )
-        from gpu_ops.engines.spark import open_spark
+        from gpu_ops.engines.spark import open_spark, open_topic
 
-        node = open_spark(source, **options, name=name)
+        if spark is None:
+            node = open_spark(source, **options, name=name)
+        elif isinstance(source, Topic):
+            node = open_topic(source, spark, **options, name=name)
+        else:
+            raise PlanError(
+                f"spark= is for a topic of Kafka, and the source is {shown(source)}.",
+                remedy="Leave it out: a DataFrame has its session, and other sources are read here.",
+            )
     else:
         from gpu_ops.ingest import open_source
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from gpu_ops.ingest import IngestReport
     from gpu_ops.ingest.sources import EventSource
     from gpu_ops.microbatches.files import WriteReport
+    from gpu_ops.topics.topic import Topic
 
 
 class _SchemaCapsule:
@@ -273,11 +274,11 @@ class Answering(Verbs[Stream, Windowed, DataWindowed]):
     def start_on_spark(
         self,
         *,
-        into: str | Path | Store | Callable[[pa.Table, int], object],
+        into: str | Path | Store | Topic | Callable[[pa.Table, int], object],
         checkpoint: str | Path,
         trigger: Mapping[str, Any] | None = None,
         partitions: int | None = None,
-        late_into: str | Path | Store | Callable[[pa.Table, int], object] | None = None,
+        late_into: str | Path | Store | Topic | Callable[[pa.Table, int], object] | None = None,
         keep: int = 2,
         device: str = "auto",
         name: str | None = None,
@@ -292,8 +293,9 @@ class Answering(Verbs[Stream, Windowed, DataWindowed]):
 
         Args:
             into: Where results go: a folder of Parquet files, which `gpu_ops.epochs` reads (exactly once); a
-                `gpu_ops.store`, of which each epoch is a batch (exactly once); or a function of a table and the epoch's
-                number, called on the driver with each committed epoch, in order, at least once.
+                `gpu_ops.store`, of which each epoch is a batch (exactly once); a topic of Kafka, `gpu_ops.kafka`, in
+                which each epoch is a transaction (exactly once; or at least once, as the topic says); or a function of
+                a table and the epoch's number, called on the driver with each committed epoch, in order, at least once.
             checkpoint: A folder that the driver and all workers see, for Spark's log, the epochs' manifests and states.
             trigger: When Spark begins an epoch: the arguments of ``DataStreamWriter.trigger``, for instance
                 ``{"availableNow": True}`` or ``{"processingTime": "10 seconds"}``. By default as soon as it can.
@@ -327,9 +329,9 @@ class Answering(Verbs[Stream, Windowed, DataWindowed]):
     def end_on_spark(
         self,
         *,
-        into: str | Path | Store | Callable[[pa.Table, int], object],
+        into: str | Path | Store | Topic | Callable[[pa.Table, int], object],
         checkpoint: str | Path,
-        late_into: str | Path | Store | Callable[[pa.Table, int], object] | None = None,
+        late_into: str | Path | Store | Topic | Callable[[pa.Table, int], object] | None = None,
         keep: int = 2,
         device: str = "auto",
         if_functions_changed: IfFunctionsChanged = "raise",

@@ -36,6 +36,7 @@ from gpu_ops.plan.terms import Term
 
 if TYPE_CHECKING:
     from gpu_ops.ingest import EventSource
+    from gpu_ops.topics.topic import Topic
 
 
 Ends = Literal["needed", "later", "unread", "passed on"]
@@ -417,6 +418,8 @@ class SparkSource(Node):
     move below the validation; or None, if the frame cannot be looked at twice. ``drops`` says that invalid rows are
     left out, and no error.
     ``name`` distinguishes it from other inputs of a live query; ``endless`` says that the DataFrame is a stream.
+    ``faults`` is the column of rows that are no events and say what was dropped before. ``topic`` is the topic that
+    Spark reads, if it is one.
     """
 
     frame: Any
@@ -428,6 +431,8 @@ class SparkSource(Node):
     drops: bool = False
     name: str | None = None
     endless: bool = False
+    faults: str | None = None
+    topic: Topic | None = None
 
     @cached_property
     def schema(self) -> pa.Schema:
@@ -442,7 +447,8 @@ class SparkSource(Node):
         return 1 if self.points else None
 
     def describe(self) -> str:
-        return f"Source {self.name or ''}{' ' * bool(self.name)}{'streaming ' * self.endless}Spark DataFrame"
+        said = f"{'streaming ' * self.endless}Spark DataFrame" if self.topic is None else f"{self.topic!r} on Spark"
+        return f"Source {self.name or ''}{' ' * bool(self.name)}{said}"
 
 
 @dataclass(frozen=True, eq=False)

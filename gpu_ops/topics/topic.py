@@ -19,6 +19,7 @@ from gpu_ops.ingest.counts import Counts
 from gpu_ops.ingest.raw_source import Piece, RawSource, shown_shape
 from gpu_ops.topics.decoded import Decoded, Fault
 from gpu_ops.topics.reading import read_to_end
+from gpu_ops.topics.repeats import Repeats
 from gpu_ops.topics.values import FORMATS, ValueFormat
 
 Delivery = Literal["exactly_once", "at_least_once"]
@@ -47,6 +48,7 @@ def kafka(
     partition: str | None = None,
     offset: str | None = None,
     on_invalid: Literal["raise", "drop"] = "raise",
+    repeats: Literal["keep", "drop"] = "keep",
     since: Since = "oldest",
     delivery: Delivery = "exactly_once",
     writer: str | None = None,
@@ -73,6 +75,8 @@ def kafka(
         offset: The column for a message's place in its partition. Only a source has it.
         on_invalid: What happens to a message that cannot be decoded: an error that names topic, partition, offset,
             column and rule; or it is dropped, and counted in `RunningQuery.report`.
+        repeats: Whether results that a writer with ``delivery="at_least_once"`` has written again are dropped, by their
+            headers, and counted as ``repeated``. A topic must not be given more partitions while it is written so.
         since: Where a query that begins afresh starts to read: at the oldest message that is there, or behind the
             newest. One that is restored goes on from its checkpoint.
         delivery: Whether each result stands once in the topic, for those that read it with
@@ -109,6 +113,7 @@ def kafka(
         raise PlanError(f"servers is {shown(servers)}.", remedy='Write servers="localhost:9092".')
     word(value, list(FORMATS), name="value")
     word(on_invalid, ["raise", "drop"], name="on_invalid")
+    word(repeats, ["keep", "drop"], name="repeats")
     word(since, ["oldest", "newest"], name="since")
     word(delivery, ["exactly_once", "at_least_once"], name="delivery")
     beside = {"key": key, "timestamp": timestamp, "headers": headers, "partition": partition, "offset": offset}
@@ -124,6 +129,7 @@ def kafka(
         schema,
         named,
         on_invalid,
+        repeats,
         since,
         delivery,
         writer or f"gpu_ops-{topic}",
@@ -184,6 +190,7 @@ class Topic:
         schema: What was given as their schema.
         beside: The columns beside the value, by what they are.
         on_invalid: What happens to a message that cannot be decoded.
+        repeats: Whether repeated results are dropped.
         since: Where a fresh query begins to read.
         delivery: How often a result may stand there.
         writer: The name of its writer.
@@ -197,6 +204,7 @@ class Topic:
     schema: Any
     beside: Mapping[str, str]
     on_invalid: str
+    repeats: str
     since: Since
     delivery: Delivery
     writer: str
@@ -241,8 +249,10 @@ class Topic:
         return RawSource(self.columns, self._pieces, "kafka", shape)
 
     def _pieces(self, columns: Sequence[str], _: int) -> Iterator[Piece]:
+        repeats = Repeats({})
         for messages in read_to_end(self):
-            yield Piece(self.rows(messages).table.select(list(columns)))
+            fresh = repeats.dropped(messages)[0] if self.repeats == "drop" else messages
+            yield Piece(self.rows(fresh).table.select(list(columns)))
 
     def rows(self, messages: Sequence[Any]) -> MessageRows:
         """The rows of messages.

@@ -15,6 +15,7 @@ import pyarrow as pa
 from gpu_ops.errors import SourceError
 from gpu_ops.topics.client import ANSWERS_S, asked, asking, confluent_kafka, refused
 from gpu_ops.topics.reading import partitions_of
+from gpu_ops.topics.repeats import result_headers
 from gpu_ops.topics.topic import Topic
 
 _LOG = logging.getLogger("gpu_ops")
@@ -36,8 +37,9 @@ class Marker(NamedTuple):
 
     Attributes:
         run: The name of the run.
-        epoch: The number of the epoch, from 1.
-        token: The random name of the epoch's checkpoint.
+        epoch: The number of the epoch: of a follower from 1, on Spark from 0.
+        token: The random name of the epoch's checkpoint; on Spark, where an epoch is committed once, it is always the
+            same.
     """
 
     run: str
@@ -64,7 +66,7 @@ class TopicWriter:
         self._failed: list[Any] = []
         with asking("Writing", topic.servers):
             self._consumer = self._group("read_committed")
-            partitions_of(self._consumer, topic)
+            self._partitions = partitions_of(self._consumer, topic)
 
     def _group(self, isolation: str) -> Any:
         """A consumer of the writer's group; it reads nothing but the group's offsets."""
@@ -107,9 +109,24 @@ class TopicWriter:
     def _last(self, consumer: Any) -> Marker | None:
         one = confluent_kafka().TopicPartition(self.topic.name, 0)
         with asking("Asking for the last transaction", self.topic.servers):
-            (found,) = consumer.committed([one], timeout=ANSWERS_S)
+            (found,) = self._of_coordinator(lambda: consumer.committed([one], timeout=ANSWERS_S))
         run, _, token = str(found.metadata or "").partition(" ")
         return Marker(run, found.offset, token) if found.offset >= 0 else None
+
+    @staticmethod
+    def _of_coordinator(ask: Callable[[], Any]) -> Any:
+        """Ask the coordinator of the group, which a broker that has just started looks for first."""
+        kafka = confluent_kafka()
+        known = kafka.KafkaError
+        begins = {known.NOT_COORDINATOR, known.COORDINATOR_NOT_AVAILABLE, known.COORDINATOR_LOAD_IN_PROGRESS}
+        given_up = time.monotonic() + ANSWERS_S
+        while True:
+            try:
+                return ask()
+            except kafka.KafkaException as error:
+                if error.args[0].code() not in begins or time.monotonic() > given_up:
+                    raise
+            time.sleep(_PAUSE_S)
 
     def open(self) -> None:
         """Become the topic's one writer of this name: a transaction that another has begun is undone, and it is fenced.
@@ -160,7 +177,7 @@ class TopicWriter:
                 if self.once:
                     self._transaction(marker, messages, offsets)
                 else:
-                    self._send(messages, [_headers(marker, row) for row in rows])
+                    self._send(messages, [result_headers(marker.run, marker.epoch, row) for row in rows])
                     self._flushed()
             except kafka.KafkaException as error:
                 if _is_fenced(error):
@@ -231,6 +248,8 @@ class TopicWriter:
             more: dict[str, Any] = {} if timestamp is None else {"timestamp": timestamp}
             if headers is not None:
                 more |= {"headers": headers[number], "on_delivery": self._note}
+                if key is None:  # what is written again goes where it went before
+                    more["partition"] = self._partitions[number % len(self._partitions)]
             while True:
                 try:
                     producer.produce(name, value, key, **more)
@@ -279,12 +298,6 @@ class TopicWriter:
             else:
                 return
             time.sleep(_PAUSE_S)
-
-
-def _headers(marker: Marker, row: int) -> list[tuple[str, bytes]]:
-    """What tells a reader whether it has had a message already."""
-    said = {"run": marker.run, "epoch": marker.epoch, "row": row}
-    return [(f"gpu_ops-{name}", str(what).encode()) for name, what in said.items()]
 
 
 def _is_fenced(error: Any) -> bool:

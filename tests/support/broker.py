@@ -25,6 +25,9 @@ from tests.support.cluster import JAVA, until
 JARS = Path(os.environ.get("KAFKA_JARS", Path.home() / ".cache" / "gpu_ops" / "kafka"))
 """Where `make kafka` puts the broker."""
 
+CONNECTOR = list(JARS.glob("spark-kafka-*"))
+"""Where it puts Spark's connector, if it has."""
+
 _SETTINGS = """
 process.roles=broker,controller
 node.id=1

@@ -1,11 +1,13 @@
 """The driver of a live query on Spark in a process of its own, which dies where it is told: ``python … FOLDER STEP``.
 
-Steps are counted at the seams of an epoch (`SEAMS`): before and after each call. With step 0 it lives to the end.
+Steps are counted at the seams of an epoch (`SEAMS`): before and after each call. With step 0 it lives to the end. It
+reads and writes topics if a file ``topics`` in the folder names them.
 """
 
 from __future__ import annotations
 
 import functools
+import json
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -18,13 +20,17 @@ import pyarrow as pa
 
 import gpu_ops as g
 from gpu_ops.engines.spark.streams import log, query, sinks
-from tests.support.epochs import read, run
+from gpu_ops.topics.writing import TopicWriter
+from tests.support.broker import CONNECTOR
+from tests.support.epochs import SCHEMA, read, run
 
 SEAMS: list[tuple[Any, str]] = [
     (log.EpochLog, "begin"),
     (query.StreamDriver, "_reports"),
     (log.EpochLog, "commit"),
     (sinks.FolderSink, "publish"),
+    (sinks.TopicSink, "publish"),
+    (TopicWriter, "deliver"),
     (sinks, "create_once"),
     (log.EpochLog, "clean"),
     (sinks.FolderSink, "clean"),
@@ -77,11 +83,29 @@ def largest(stream: g.Stream, folder: Path) -> g.Stream:
     return stream.advance_time("10s", delay="30s", late="drop").by("item").tumbling("1min").agg(best=best)
 
 
+def best(stream: g.Stream) -> g.Stream:
+    """A query over a topic: no row of it is late."""
+    return stream.advance_time("10s", delay="5min").by("item").tumbling("1min").agg(n=g.count(), best=g.max("price"))
+
+
+def rows_of(servers: str, name: str, **more: Any) -> g.Topic:
+    """A topic of `epochs.SCHEMA`."""
+    return g.kafka(name, servers=servers, value="json", schema=SCHEMA, **more)
+
+
+def results_of(servers: str, name: str, **more: Any) -> g.Topic:
+    """A topic for results of `best`."""
+    columns = [("item", pa.string()), ("n", pa.int64()), ("best", pa.int64())]
+    schema = pa.schema([(name, pa.timestamp("us", "UTC")) for name in ("start", "end")] + columns)
+    return g.kafka(name, servers=servers, value="json", schema=schema, **more)
+
+
 def main(folder: Path, step: int) -> None:
     from pyspark.sql import SparkSession
 
     settings = {
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.driver.extraClassPath": ":".join(f"{each}/*" for each in CONNECTOR),
         "spark.driver.host": "127.0.0.1",
         "spark.local.dir": str(folder / "local"),
         "spark.python.daemon.module": "tests.support.spark_daemon",
@@ -95,8 +119,15 @@ def main(folder: Path, step: int) -> None:
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("OFF")
-    stream = largest(g.events(read(spark, folder / "in"), start="at", end="till", unit="s"), folder)
     where: dict[str, Any] = {"into": folder / "out", "checkpoint": folder / "checkpoint"}
+    if (folder / "topics").exists():
+        said = json.loads((folder / "topics").read_text())
+        source = rows_of(said["servers"], said["source"])
+        few = spark.readStream.option("maxOffsetsPerTrigger", said["rows"])
+        stream = best(g.events(source, start="at", end="till", unit="s", spark=few))
+        where["into"] = results_of(said["servers"], said["into"], delivery=said["delivery"])
+    else:
+        stream = largest(g.events(read(spark, folder / "in"), start="at", end="till", unit="s"), folder)
     with dying(step, lambda: os._exit(9)):
         run(stream, **where, partitions=3)
     stream.end_on_spark(**where)

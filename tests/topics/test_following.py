@@ -95,7 +95,7 @@ def test_a_follower_that_is_killed_writes_each_result_once(
 
 
 def test_a_reader_makes_at_least_once_to_once(
-    kafka: Broker, source: g.Topic, expected: list[Any], tmp_path: Path
+    kafka: Broker, source: g.Topic, expected: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     into = kafka.topic("totals", 2)
     plan: dict[str, Any] = {"source": source.name, "into": into, "servers": kafka.servers, "delivery": "at_least_once"}
@@ -106,6 +106,44 @@ def test_a_reader_makes_at_least_once_to_once(
     once = {tuple(message.headers()): json.loads(message.value()) for message in found}
     assert [name for name, _ in found[0].headers()] == ["gpu_ops-run", "gpu_ops-epoch", "gpu_ops-row"]
     assert as_rows(list(once.values())) == expected
+    # Our own reader drops them: at rest, and live, where it ends behind each second step.
+    schema = pa.schema([(name, pa.timestamp("us", "UTC")) for name in ("start", "end")])
+    for name, kind in {"item": pa.string(), "n": pa.int64(), "total": pa.int64()}.items():
+        schema = schema.append(pa.field(name, kind))
+    read = g.kafka(into, servers=kafka.servers, value="json", schema=schema, repeats="drop")
+    again = g.events(read, start="start", end="end")
+    assert rows(again.collect()) == expected
+    path, steps = tmp_path / "reader", itertools.count(1)
+    monkeypatch.setattr(reading, "MESSAGES", 7)
+
+    def interrupt(_: RunningQuery) -> None:
+        if next(steps) % 2 == 0:
+            raise InterruptedError
+
+    again.start(device="cpu").checkpoint(path)
+    done = False
+    while not done:
+        live = g.restore(path, again, device="cpu")
+        with contextlib.suppress(InterruptedError):
+            live.follow(read, checkpoint=path, every=1, timeout=0, on_step=interrupt)
+            done = True
+    live.close()
+    assert rows(live.results()) == expected
+    assert live.status().invalid["repeated"] == len(found) - len(expected)
+
+
+def test_an_older_checkpoint_of_a_folder_is_refused_by_the_sink(
+    kafka: Broker, source: g.Topic, expected: list[Any], tmp_path: Path, few_messages: None
+) -> None:
+    into, folder = sink_of(kafka), tmp_path / "checkpoints"
+    folder.mkdir()
+    query(source).start(device="cpu").follow(source, into=into, checkpoint=folder, every=1, timeout=0, keep=4)
+    numbers = sorted(int(each.name.partition(".")[0]) for each in folder.glob("*.manifest"))
+    assert len(numbers) == 4
+    older = g.restore(folder, query(source), number=numbers[0], device="cpu")
+    with pytest.raises(g.SourceError, match=r"The last transaction in the topic totals.*checkpoint is of epoch"):
+        older.follow(source, into=into, checkpoint=folder, every=1, timeout=0)
+    assert held(kafka, into.name) == expected
 
 
 def test_a_broker_that_is_killed_comes_back(

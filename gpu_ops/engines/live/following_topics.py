@@ -30,6 +30,7 @@ from gpu_ops.ingest.rules import check_choice
 from gpu_ops.microbatches.identity import new_name
 from gpu_ops.microbatches.stores import Store
 from gpu_ops.topics.reading import Partition, Reader, identity_of
+from gpu_ops.topics.repeats import Repeats, Result
 from gpu_ops.topics.topic import MessageRows, Topic
 from gpu_ops.topics.writing import Marker, Offsets, TopicWriter
 
@@ -228,7 +229,10 @@ def follow_topics(
         since = _since(live.positions)
         _check_inputs(topics, since)
         reader = stack.enter_context(Reader(topics, since))
-        run = _FollowedTopics(live, calls, topics, identities, sinks, reader, checkpoint, keep, pace)
+        repeats = {
+            name: Repeats(_results(live.positions, name)) for name, each in topics.items() if each.repeats == "drop"
+        }
+        run = _FollowedTopics(live, calls, topics, identities, sinks, reader, checkpoint, keep, pace, repeats)
         run.go_on(if_other_store)
         run.follow(patience, stopped, on_step)
         number = stopped()
@@ -250,6 +254,7 @@ class _FollowedTopics:
         checkpoint: The file for its checkpoints, if any.
         keep: How many checkpoints are kept.
         pace: When the next epoch ends.
+        repeats: Finds repeated results, for the inputs that drop them.
         epoch: The last epoch that has ended.
         offsets: The offset of the next message to take in, of each partition.
         delivered: The last one whose results were delivered.
@@ -265,6 +270,7 @@ class _FollowedTopics:
     checkpoint: Path | None
     keep: int
     pace: Pace
+    repeats: Mapping[str | None, Repeats]
     epoch: int = field(init=False)
     offsets: dict[Partition, int] = field(init=False)
     delivered: int = field(init=False)
@@ -331,7 +337,12 @@ class _FollowedTopics:
         """Push the rows of some messages."""
         first, last = messages[0], messages[-1]
         self.calls.at(f"messages {first.partition()}@{first.offset()} to {last.partition()}@{last.offset()}")
-        rows = self.topics[name].rows(messages)
+        fresh: list[Any] = messages
+        if name in self.repeats:
+            fresh, repeated = self.repeats[name].dropped(messages)
+            if repeated.rows:
+                self.live.skip(repeated, input=name)
+        rows = self.topics[name].rows(fresh)
         if rows.skipped.rows:
             self.live.skip(rows.skipped, input=name)
         if rows.table.num_rows:
@@ -402,6 +413,8 @@ class _FollowedTopics:
         cti = max(live.cti, live.positions.get("cti", MIN_TIME))
         live.positions = {"cti": cti, "epoch": self.epoch, "delivered": self.delivered}
         live.positions |= {place.name: place.mark().sequence for place in live.following.places}
+        for name, repeats in self.repeats.items():
+            live.positions |= {_position((name, at), f"run {run}"): far for (at, run), far in repeats.places.items()}
 
     def save(self, *, again: bool = False) -> None:
         """Write a checkpoint.
@@ -479,10 +492,21 @@ def _sinks(
     return sinks
 
 
-def _position(place: Partition) -> str:
-    """A partition's name among the positions."""
+def _position(place: Partition, kind: str = "topic") -> str:
+    """A partition's name among the positions; with the kind ``run NAME``, that of what a run has written there."""
     name, number = place
-    return f"topic {number}" if name is None else f"topic {number} {name}"
+    return f"{kind} {number}" if name is None else f"{kind} {number} {name}"
+
+
+def _results(positions: Mapping[str, int], name: str | None) -> dict[Result, int]:
+    """How far runs had come in an input's topic, among the positions."""
+    made: dict[Result, int] = {}
+    for said, far in positions.items():
+        if said.startswith("run "):
+            _, run, number, *rest = said.split(" ", 3)
+            if name == (rest[0] if rest else None):
+                made[int(number), run] = far
+    return made
 
 
 def _since(positions: Mapping[str, int]) -> dict[Partition, int]:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         write_all,
     )
     from gpu_ops.engines.spark.source import open_spark
+    from gpu_ops.engines.spark.topics import open_topic
 
 __all__ = [
     "Placement",
@@ -36,6 +37,7 @@ __all__ = [
     "head",
     "invalid_rows",
     "open_spark",
+    "open_topic",
     "our_errors",
     "output_schema",
     "placement",
@@ -51,7 +53,7 @@ def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
-        from gpu_ops.engines.spark import checks, data_source, engine, source
+        from gpu_ops.engines.spark import checks, data_source, engine, source, topics
     except ImportError as error:
         missing = (error.name or "").partition(".")[0]
         if missing not in ("pyspark", "py4j"):
@@ -65,5 +67,5 @@ def __getattr__(name: str) -> Any:
             remedy="Install it into the driver's Python (pip install 'gpu_ops[spark]'), "
             "and run a Spark of that version.",
         ) from error
-    elsewhere = {"open_spark": source, "our_errors": checks, "register": data_source}
+    elsewhere = {"open_spark": source, "open_topic": topics, "our_errors": checks, "register": data_source}
     return getattr(elsewhere.get(name, engine), name)

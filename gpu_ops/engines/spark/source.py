@@ -43,6 +43,9 @@ from gpu_ops.ingest.validate import BREACHES, Breach
 from gpu_ops.ingest.zones import Zone
 from gpu_ops.plan.nodes import SparkSource
 
+FAULT = "__gpu_ops_fault"
+"""The column that says of a row what was dropped where it was made: it is no event."""
+
 _START, _END = "__gpu_ops_start", "__gpu_ops_end"
 _LOCAL = {"start": "__gpu_ops_local_start", "end": "__gpu_ops_local_end"}
 _TICKS = {"s": 1_000_000, "ms": 1_000, "us": 1}
@@ -63,8 +66,11 @@ def open_spark(
     ambiguous: Ambiguous = "raise",
     nonexistent: Nonexistent = "raise",
     name: str | None = None,
+    faults: str | None = None,
 ) -> SparkSource:
     """A Spark DataFrame as a source of events; nothing runs. The arguments are those of `gpu_ops.events`.
+
+    Rows that have something in the column ``faults`` are no events: they pass as they are, with null times.
 
     Times may be TIMESTAMP, TIMESTAMP_NTZ (with ``zone``), DATE (midnight in ``zone``, else in UTC) or integers (with
     ``unit``). All rows are validated where they are read, before any filter of the query; or, where such a filter can
@@ -97,21 +103,22 @@ def open_spark(
     known = pa.schema([(field.name, _time_type(field.dataType)) for field in frame.schema])
     latest = MAX_TIME if end is not None else MAX_TIME - 2 * TICK  # a point must end, and before the open end
     sides = [_instants(each, null_end, latest) for each in time_columns(known, times, policy, text=False)]
-    payload = payload_columns(frame.columns, times)
+    payload = payload_columns([name for name in frame.columns if name != faults], times)
     refuse_kept_names(payload, ["rule"] if on_invalid == "divert" else [])
     check_names(frame, list(payload))
     read = {name: frame.schema[source] for name, source in payload.items()}
     schema = pa.schema(
         [pa.field(name, arrow_type(each.name, each.dataType), each.nullable) for name, each in read.items()]
     )
-    judged = _judged(frame, sides, latest)
+    judged = _judged(frame, sides, latest, faults)
     raises = on_invalid == "raise"
     message = _message(judged.broken, times)
     good = checked(judged.frame, judged.valid, message) if raises else judged.frame.where(judged.valid)
 
     def events(rows: DataFrame) -> DataFrame:
         lifetime = [column(name).alias(side) for name, side in zip((_START, _END), LIFETIME, strict=False)]
-        return rows.select(*lifetime[: len(times)], *(column(source).alias(name) for name, source in payload.items()))
+        read = [column(source).alias(name) for name, source in payload.items()]
+        return rows.select(*lifetime[: len(times)], *read, *([] if faults is None else [column(faults)]))
 
     def refused() -> DataFrame:
         named = judged.frame.withColumn("rule", _rule_name(judged.broken))
@@ -130,6 +137,7 @@ def open_spark(
         drops=not raises,
         name=name,
         endless=frame.isStreaming,
+        faults=faults,
     )
 
 
@@ -268,23 +276,26 @@ def _validated_first(judged: _Judged, message: Column) -> DataFrame:
     return judged.frame.where(found.isNull()).where(F.when(judged.valid, F.lit(True)).otherwise(refused))
 
 
-def _judged(frame: DataFrame, sides: list[_Instants], latest: int) -> _Judged:
+def _judged(frame: DataFrame, sides: list[_Instants], latest: int, faults: str | None) -> _Judged:
     local = {name: side.local for name, side in zip(_LOCAL.values(), sides, strict=False) if side.local is not None}
-    found = frame.withColumns(local) if local else frame
-    timed = found.withColumns({name: side.time for name, side in zip((_START, _END), sides, strict=False)})
+    located = frame.withColumns(local) if local else frame
+    timed = located.withColumns({name: side.time for name, side in zip((_START, _END), sides, strict=False)})
     start, end = column(_START), column(_END)
     if len(sides) == 2:
         valid = (start >= _instant(MIN_TIME)) & (start < end) & (end <= _instant(MAX_TIME))
     else:
         valid = (start >= _instant(MIN_TIME)) & (start <= _instant(latest))
-    faults: dict[tuple[TimeRule, str], Column] = {}
+    found: dict[tuple[TimeRule, str], Column] = {}
     for name, side in zip(LIFETIME, sides, strict=False):
-        faults |= {(rule, name): condition for rule, condition in side.faults.items()}
+        found |= {(rule, name): condition for rule, condition in side.faults.items()}
         if TOO_FINE in side.faults:  # every other fault of a side gives no time, or one outside of all years
             valid = valid & ~side.faults[TOO_FINE]
     if len(sides) == 2:
-        faults |= {(NEGATIVE_LENGTH, "end"): start > end, (ZERO_LENGTH, "end"): start == end}
-    broken = [(breach, faults[breach.rule, breach.side]) for breach in BREACHES if (breach.rule, breach.side) in faults]
+        found |= {(NEGATIVE_LENGTH, "end"): start > end, (ZERO_LENGTH, "end"): start == end}
+    broken = [(breach, found[breach.rule, breach.side]) for breach in BREACHES if (breach.rule, breach.side) in found]
+    if faults is not None:
+        valid = valid | column(faults).isNotNull()
+        broken = [(breach, condition & column(faults).isNull()) for breach, condition in broken]
     return _Judged(timed, valid, broken)
 
 

@@ -53,6 +53,7 @@ _COMMITTED = Object(
         "results": Many(_FILE),
         "late": Many(_FILE),
         "fates": Object(others=Whole()),
+        "faults": Object(others=Whole()),
         "cti": TIME,
         "closed": TRUTH,
     }
@@ -143,6 +144,7 @@ class EpochManifest:
         results: The files of its results.
         late: The files of its late rows, if they are kept.
         fates: How many rows were late, by their fate.
+        faults: How many messages were dropped, by the rule that they break.
         cti: The CTI of the results: no later result starts before it.
         closed: Whether it ended the query.
     """
@@ -155,6 +157,7 @@ class EpochManifest:
     results: Sequence[NamedFile]
     late: Sequence[NamedFile]
     fates: dict[str, int]
+    faults: dict[str, int]
     cti: int
     closed: bool
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
@@ -25,6 +26,7 @@ from gpu_ops.engines.spark.checks import our_errors
 from gpu_ops.engines.spark.sending import Sent, check_workers
 from gpu_ops.engines.spark.session import check_sessions
 from gpu_ops.engines.spark.sides import Slots, shared_slots
+from gpu_ops.engines.spark.source import FAULT
 from gpu_ops.engines.spark.streams.inputs import StreamInput, advanced, live_plan
 from gpu_ops.engines.spark.streams.keys import Partitioning, partitioning
 from gpu_ops.engines.spark.streams.log import (
@@ -40,11 +42,16 @@ from gpu_ops.engines.spark.streams.task import BACK, INPUT, EpochTask, run_epoch
 from gpu_ops.engines.spark.type_codecs import encoded_columns, encoded_names, encoded_schema
 from gpu_ops.engines.spark.types import column, filled, spark_schema
 from gpu_ops.errors import PlanError, SourceError, shown
+from gpu_ops.ingest.counts import Counts
 from gpu_ops.microbatches.identity import new_name
 from gpu_ops.plan.nodes import Node
+from gpu_ops.topics.topic import Topic
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
+
+
+_LOG = logging.getLogger("gpu_ops")
 
 
 @dataclass(frozen=True)
@@ -106,16 +113,24 @@ class StreamPlan:
             ends = F.lit(None).cast("timestamp").alias("end") if each.source.points else column("end")
             times = [column("start"), *([ends] if len(self._times) > 1 else [])]
             mark = [F.lit(number).alias(INPUT)] if len(self.inputs) > 1 else []
-            sides.append(each.source.frame.select(*mark, *times, *filled(slots.schema, payload)))
+            rest = [*filled(slots.schema, payload), *self._faults(each)]
+            sides.append(each.source.frame.select(*mark, *times, *rest))
         united: DataFrame = reduce(DataFrame.union, sides)
         return united
+
+    def _faults(self, of: StreamInput | None = None) -> list[Column]:
+        """The column that says what an input has dropped, if one of all inputs has it."""
+        if all(each.source.faults is None for each in self.inputs):
+            return []
+        said = None if of is None else of.source.faults
+        return [F.lit(None).cast("string").alias(FAULT) if said is None else column(said)]
 
     def nothing(self, session: SparkSession) -> DataFrame:
         """A row of no input. With it there are as many tasks as partitions, whatever Spark finds in an epoch."""
         mark = [F.lit(-1).alias(INPUT)] if len(self.inputs) > 1 else []
         times = [F.lit(None).cast("timestamp").alias(name) for name in self._times]
         one: DataFrame = session.range(1, numPartitions=1)
-        return one.select(*mark, *times, *filled(self.slots.schema, {}))
+        return one.select(*mark, *times, *filled(self.slots.schema, {}), *self._faults())
 
     def partitioned(self, rows: DataFrame, partitions: int) -> DataFrame:
         """The rows of an epoch, in their partitions."""
@@ -252,6 +267,12 @@ class StreamDriver:
         for report in reports:
             for name, count in report["fates"].items():
                 fates[name] = fates.get(name, 0) + count
+        faults = Counts()
+        for said in (each for report in reports for each in report["faults"]):
+            faults.add(Counts.restore(said, None))
+        if faults.invalid:
+            first = "; ".join(f"{rule} {count}, first {faults.first[rule]}" for rule, count in faults.invalid.items())
+            _LOG.warning("Epoch %d: %d messages are dropped (%s)", begun.epoch, faults.rows, first)
         return EpochManifest(
             begun.query,
             begun.epoch,
@@ -261,6 +282,7 @@ class StreamDriver:
             files("results"),
             files("late"),
             fates,
+            dict(faults.invalid),
             min(each["cti"] for each in reports),
             closed=begun.offsets is None,
         )
@@ -307,6 +329,7 @@ def open_epochs(
     sinks = {"results": sink(into, log.path, "results")}
     if late_into is not None:
         sinks["late"] = sink(late_into, log.path, "late")
+    _check_topics(plan, [each for each in (into, late_into) if isinstance(each, Topic)])
     known = log.record()
     now = QueryRecord(
         new_name(),
@@ -329,6 +352,16 @@ def open_epochs(
         assert manifest is not None  # noqa: S101  (it is the last one that was found)
         epochs.publish(manifest)
     return epochs
+
+
+def _check_topics(plan: StreamPlan, written: Sequence[Topic]) -> None:
+    """Refuse a topic that is read and written, and two sinks that are one writer."""
+    read = [each.source.topic for each in plan.inputs if each.source.topic is not None]
+    for each in written:
+        if each.name in [topic.name for topic in read if topic.servers == each.servers]:
+            raise PlanError(f"The topic {each.name} would be read and written.", remedy="Give another one as into=.")
+    if len({each.writer for each in written}) < len(written):
+        raise PlanError("Both sinks have one writer=, and would fence each other.", remedy="Leave writer= out of one.")
 
 
 def _late_schema(running: RunningQuery) -> pa.Schema:
@@ -463,12 +496,15 @@ def notes(node: Node) -> tuple[Callable[[Node], list[str]], list[str]]:
     """What `explain` says of a query over streams: of each node, and of the whole."""
     plan = StreamPlan.of(node)
     leaves = {each.node: each for each in plan.inputs}
-    sources = {each.source for each in plan.inputs}
+    frames: dict[Node, str] = {
+        each.source: "a streaming DataFrame" if each.source.topic is None else "tasks read and decode the messages"
+        for each in plan.inputs
+    }
 
     def of(each: Node) -> list[str]:
         lines = [f"CTIs: {_ctis(leaves[each])}"] if each in leaves else [f"time, live: {each.time_rule}"]
-        if each in sources:
-            return ["Spark: a streaming DataFrame; every row is validated before its epoch runs", *lines]
+        if each in frames:
+            return [f"Spark: {frames[each]}; every row is validated before its epoch runs", *lines]
         return ["live engine, in the task of each partition", *lines]
 
     summary = [

@@ -22,9 +22,13 @@ from gpu_ops.microbatches.epochs import ASIDE, SCHEMA, manifest_name
 from gpu_ops.microbatches.files import make_folder, sync_folder, whole_or_nothing
 from gpu_ops.microbatches.stores import Store
 from gpu_ops.microbatches.writer import conform
+from gpu_ops.topics.reading import identity_of
+from gpu_ops.topics.topic import Topic
+from gpu_ops.topics.writing import Marker, TopicWriter
 
 _FILES = Object({"query": TEXT, "files": Many(Object({"name": TEXT, "size": Whole(), "rows": Whole()}))})
 _OWNER = Object({"query": TEXT})
+_TOPIC = Object({"identity": TEXT})
 
 Function = Callable[[pa.Table, int], object]
 
@@ -80,7 +84,7 @@ def sink(into: Any, aside: Path, name: str) -> Sink:
     """The sink that a user means.
 
     Args:
-        into: A folder, a micro-batch store, or a function.
+        into: A folder, a micro-batch store, a topic, or a function.
         aside: The checkpoint's folder, for what has no folder of its own.
         name: What it is for: "results" or "late".
 
@@ -90,12 +94,14 @@ def sink(into: Any, aside: Path, name: str) -> Sink:
     given: object = into
     if isinstance(given, Store):
         return StoreSink(aside / "results" / name, given)
+    if isinstance(given, Topic):
+        return TopicSink(aside / "results" / name, given)
     if isinstance(given, str | Path):
         return FolderSink(local_path(given, "a sink"))
     if callable(given):
         return FunctionSink(aside / "results" / name, given)
     raise PlanError(
-        f"Results go into a folder, a g.store(…) or a function, not into {shown(into)}.",
+        f"Results go into a folder, a g.store(…), a g.kafka(…) or a function, not into {shown(into)}.",
         remedy='Say into="totals", for instance: a folder of Parquet files, which g.epochs("totals") reads.',
     )
 
@@ -168,6 +174,60 @@ class FolderSink:
 
 
 @dataclass(frozen=True)
+class TopicSink:
+    """A topic of Kafka: an epoch is a transaction that names it, or is written at least once, with headers.
+
+    The driver writes.
+    """
+
+    folder: Path
+    topic: Topic
+    kind = "topic"
+
+    def claim(self, query: str, schema: pa.Schema, *, fresh: bool) -> None:  # noqa: D102
+        self.topic.check_sink(schema)
+        _make(self.folder, self.folder / SCHEMA, schema)
+        owner, identity = self.folder / "topic.json", identity_of(self.topic)
+        there = read_json(owner, _TOPIC)
+        if there is None and not fresh:
+            raise _another(self._name)
+        with TopicWriter(self.topic) as writer:
+            self._check(query, None, writer.glance() if writer.once else None)
+        create_once(owner, {"identity": identity})
+        if read_json(owner, _TOPIC)["identity"] != identity:
+            raise _another(self._name)
+
+    def publish(self, given: Published) -> None:  # noqa: D102
+        if given.files and not _noted(self.folder, given.epoch):
+            table = _read(self.folder, given.files, _columns(self.folder / SCHEMA))
+            with TopicWriter(self.topic) as writer:
+                writer.open()
+                found = writer.marker() if writer.once else None
+                self._check(given.query, given.epoch, found)
+                if found is None or found.epoch < given.epoch:
+                    writer.deliver(Marker(given.query, given.epoch, "spark"), table, {})
+            _note(self.folder, given.epoch)
+
+    def _check(self, query: str, epoch: int | None, found: Marker | None) -> None:
+        """Refuse a topic that another query has written, or this one beyond its checkpoint."""
+        if found is not None and found.run != query:
+            raise _of_another(self._name)
+        if found is not None and epoch is not None and found.epoch > epoch:
+            raise SourceError(
+                f"{self._name} has epoch {found.epoch} of this query, and the checkpoint is at epoch {epoch}.",
+                remedy="Another driver runs it, or the checkpoint is an older copy: put back the newest.",
+            )
+
+    @property
+    def _name(self) -> str:
+        return f"The topic {self.topic.name}, written as {self.topic.writer!r},"
+
+    def clean(self, epoch: int) -> None:  # noqa: D102
+        remove_older(self.folder, epoch)
+        _remove_notes(self.folder, epoch)
+
+
+@dataclass(frozen=True)
 class FunctionSink:
     """A function of the user's. It gets each committed epoch at least once, with its number."""
 
@@ -179,17 +239,14 @@ class FunctionSink:
         _make(self.folder, self.folder / SCHEMA, schema)
 
     def publish(self, given: Published) -> None:  # noqa: D102
-        done = self.folder / f"{given.epoch:012d}.published.json"
-        if not done.exists():
+        if not _noted(self.folder, given.epoch):
             schema = _columns(self.folder / SCHEMA)
             theirs(self.function, _read(self.folder, given.files, schema), given.epoch)
-            create_once(done, {})
+            _note(self.folder, given.epoch)
 
     def clean(self, epoch: int) -> None:  # noqa: D102
         remove_older(self.folder, epoch)
-        for each in self.folder.glob("*.published.json"):
-            if int(each.name.partition(".")[0]) < epoch:
-                each.unlink(missing_ok=True)
+        _remove_notes(self.folder, epoch)
 
 
 @dataclass(frozen=True)
@@ -235,6 +292,27 @@ class StoreSink:
 
     def clean(self, epoch: int) -> None:  # noqa: D102
         remove_older(self.folder, epoch)
+
+
+def _noted(folder: Path, epoch: int) -> bool:
+    """Whether it is noted that an epoch was published."""
+    return _note_of(folder, epoch).exists()
+
+
+def _note(folder: Path, epoch: int) -> None:
+    """Note that an epoch was published. What cannot be asked that gets it again, if this is not done in time."""
+    create_once(_note_of(folder, epoch), {})
+
+
+def _note_of(folder: Path, epoch: int) -> Path:
+    return folder / f"{epoch:012d}.published.json"
+
+
+def _remove_notes(folder: Path, epoch: int) -> None:
+    """Remove the notes of epochs before one."""
+    for each in folder.glob("*.published.json"):
+        if int(each.name.partition(".")[0]) < epoch:
+            each.unlink(missing_ok=True)
 
 
 def remove_older(folder: Path, epoch: int) -> None:

@@ -26,6 +26,7 @@ from gpu_ops.engines.live.saving import save_state
 from gpu_ops.engines.spark.between_tasks import spare_the_next
 from gpu_ops.engines.spark.sending import concise
 from gpu_ops.engines.spark.sides import Slots
+from gpu_ops.engines.spark.source import FAULT
 from gpu_ops.engines.spark.type_codecs import decoded_arrays, encoded_schema
 from gpu_ops.engines.spark.worker import worker_device
 from gpu_ops.microbatches.files import write
@@ -71,19 +72,26 @@ class EpochTask:
     ends: bool
     device: str
 
-    def rows(self, batches: Iterable[pa.RecordBatch]) -> list[pa.Table]:
-        """The rows of each input. A row without a start is of none: it is there so that no epoch is empty."""
+    def rows(self, batches: Iterable[pa.RecordBatch]) -> tuple[list[pa.Table], list[Any]]:
+        """The rows of each input, and the counts of what was dropped before.
+
+        A row without a start is of none: it has such counts, or is there so that no epoch is empty.
+        """
+        faults: list[Any] = []
         pieces: list[list[pa.RecordBatch]] = [[] for _ in self.columns]
         for batch in batches:
             starts = batch.column("start")
             there = batch.filter(starts.is_valid()) if starts.null_count else batch
+            if starts.null_count and FAULT in batch.schema.names:
+                faults += map(json.loads, batch.column(FAULT).drop_null().to_pylist())
             if not there.num_rows:
                 continue
             for number, schema in enumerate(self.columns):
                 own = there if len(self.columns) == 1 else there.filter(pc.equal(there.column(INPUT), number))
                 if own.num_rows:
                     pieces[number].append(self._decoded(own, number, schema))
-        return [pa.Table.from_batches(each, schema) for each, schema in zip(pieces, self.columns, strict=True)]
+        made = [pa.Table.from_batches(each, schema) for each, schema in zip(pieces, self.columns, strict=True)]
+        return made, faults
 
     def _decoded(self, rows: pa.RecordBatch, number: int, schema: pa.Schema) -> pa.RecordBatch:
         times = [name for name in ("start", "end") if name in schema.names]
@@ -112,11 +120,12 @@ def run_epoch(task: EpochTask, batches: Iterable[pa.RecordBatch]) -> Iterator[pa
     spare_the_next(device)
     partition = context.partitionId()
     with concise():
-        report = _stepped(task, partition, task.rows(batches), device)
+        report = _stepped(task, partition, batches, device)
     yield pa.RecordBatch.from_pydict({"partition": [partition], "report": [json.dumps(report)]}, schema=BACK)
 
 
-def _stepped(task: EpochTask, partition: int, rows: list[pa.Table], device: str) -> dict[str, Any]:
+def _stepped(task: EpochTask, partition: int, batches: Iterable[pa.RecordBatch], device: str) -> dict[str, Any]:
+    rows, faults = task.rows(batches)
     query, saved = _restored(task, partition, device)
     late_before = dict(query.status().late)
     for name, cti, table in zip(task.names, task.ctis, rows, strict=True):
@@ -132,6 +141,7 @@ def _stepped(task: EpochTask, partition: int, rows: list[pa.Table], device: str)
     report = {
         "inputs": [{"rows": table.num_rows, "latest": _latest(table)} for table in rows],
         "fates": {name: count - late_before.get(name, 0) for name, count in query.status().late.items()},
+        "faults": faults,
         "results": _written(results, Path(task.results), written),
         "late": None if task.late is None else _written(late, Path(task.late), written),
         "cti": query.cti,
