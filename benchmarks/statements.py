@@ -34,7 +34,7 @@ import pyarrow.compute as pc
 import gpu_ops as g
 from benchmarks.workloads import splitmix64
 from gpu_ops import epl
-from gpu_ops.api.arrivals import DeliveredStream
+from gpu_ops.api.deliveries import DeliveredStream
 
 SECOND = 1_000_000
 _BEGIN = np.datetime64(0, "ms")
