@@ -351,6 +351,43 @@ class Answering(Verbs[Stream, Windowed, DataWindowed]):
         asked = (device, into, checkpoint, late_into, None, keep, if_functions_changed)
         query.end(query.open_epochs(self._plan, *asked))
 
+    def go_back_on_spark(
+        self,
+        epoch: int,
+        *,
+        into: str | Path,
+        checkpoint: str | Path,
+        late_into: str | Path | None = None,
+        keep: int = 2,
+        device: str = "auto",
+        if_functions_changed: IfFunctionsChanged = "raise",
+    ) -> None:
+        """Undo all epochs of a query of `start_on_spark` after one; the query has stopped.
+
+        Its state, its results and Spark's place in the inputs are then those after that epoch. `start_on_spark` goes on
+        from there, and reads the inputs that came later once more; so does a query that had ended. A process that is
+        killed in the middle of this leaves the rest to the next call of any of the three.
+
+        Args:
+            epoch: One of the epochs that ``keep`` of `start_on_spark` has kept.
+            into: As in `start_on_spark`: a folder.
+            checkpoint: As in `start_on_spark`.
+            late_into: As in `start_on_spark`: a folder.
+            keep: As in `start_on_spark`.
+            device: As in `start_on_spark`.
+            if_functions_changed: As in `start_on_spark`.
+
+        Raises:
+            PlanError: As `start_on_spark`; or results went into a function, or into a store, which others may have
+                followed: these are not taken back.
+            SourceError: As `start_on_spark`; or the epoch is not kept, or another process goes back.
+        """
+        self._check_stream(exact=False)
+        from gpu_ops.engines.spark.streams import query
+
+        asked = (device, into, checkpoint, late_into, None, keep, if_functions_changed)
+        query.go_back(query.open_epochs(self._plan, *asked), epoch)
+
     def write(
         self,
         path: str | Path | Store,

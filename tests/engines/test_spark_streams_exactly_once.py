@@ -219,6 +219,25 @@ def test_sparks_log_without_ours_and_ours_without_sparks(spark: SparkSession, tm
         run(stream, **where)
 
 
+def test_going_back(spark: SparkSession, tmp_path: Path) -> None:
+    """An ended query goes back to its first epoch, and reads what came later again; more has come in the meantime."""
+    epochs = drawn(15, count=4)
+    for number, epoch in enumerate(epochs[:3]):
+        put(tmp_path / "the input", number, epoch)
+    stream = g.events(read(spark, tmp_path / "the input"), start="at", end="till", unit="s")
+    made = stream.advance_time("10s", delay="90s").by("item").tumbling("1min").agg(n=g.count())
+    where: dict[str, Any] = {"into": tmp_path / "the results", "checkpoint": tmp_path / "the checkpoint", "keep": 9}
+    run(made, **where, partitions=2)
+    made.end_on_spark(**where)
+    made.go_back_on_spark(0, **where)
+    assert g.epochs(where["into"]).last == 0
+    put(tmp_path / "the input", 3, epochs[3])
+    run(made, **where)
+    made.end_on_spark(**where)
+    rows = [row for epoch in epochs for row in epoch]
+    same(g.epochs(where["into"]).read(), events(rows).by("item").tumbling("1min").agg(n=g.count()).collect())
+
+
 @pytest.mark.spark
 def test_a_driver_that_is_killed_and_tasks_that_fail(tmp_path: Path) -> None:
     """The process ends twice in the middle of an epoch, without clearing up; a task fails once, and is tried again."""

@@ -2,6 +2,7 @@
 
 In the checkpoint's folder are
 
+    back.json           to which epoch the query goes back; gone when that is done
     query.json          whose checkpoint it is; made once, before the first epoch
     spark/              Spark's own log, with the inputs (offsets) of each epoch
     begun/              a file for each epoch: its inputs and CTIs, written before anything of it runs
@@ -21,7 +22,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from gpu_ops.checkpoints.manifests import Manifest, Manifests
+from gpu_ops.checkpoints.manifests import Manifest, Manifests, manifest_name
 from gpu_ops.checkpoints.saved_states import SavedState
 from gpu_ops.core.json_kinds import ANY, TEXT, TIME, TRUTH, Kind, Many, Maybe, Object, Whole, defect
 from gpu_ops.errors import SourceError
@@ -29,6 +30,8 @@ from gpu_ops.microbatches.files import make_folder
 from gpu_ops.microbatches.folders import open_folder, writing
 
 _FORMAT = 1
+
+_BACK_NAME = "back.json"
 
 _FILE = Object({"name": TEXT, "size": Whole(), "rows": Whole()})
 _INPUT = Object({"cti": Maybe(TIME), "latest": Maybe(TIME), "rows": Whole()})
@@ -44,6 +47,7 @@ _QUERY = Object(
         "sinks": Object(others=TEXT),
     }
 )
+_BACK = Object({"query": TEXT, "epoch": Whole()})
 _BEGUN = Object({"query": TEXT, "epoch": Whole(), "offsets": Maybe(TEXT), "ctis": Many(Maybe(TIME))})
 _COMMITTED = Object(
     {
@@ -243,6 +247,10 @@ class EpochLog:
         numbers = self._manifests.numbers()
         return numbers[-1] - 1 if numbers else None
 
+    def kept(self) -> list[int]:
+        """The committed epochs that are kept."""
+        return [number - 1 for number in self._manifests.numbers()]
+
     @property
     def _manifests(self) -> Manifests:
         return Manifests(open_folder(self.state, None))
@@ -299,6 +307,39 @@ class EpochLog:
             for each in (self.path / "begun").glob("*.json"):
                 if last is not None and each.stem.isdecimal() and int(each.stem) <= last - keep:
                     each.unlink(missing_ok=True)
+
+    def back(self) -> int | None:
+        """The epoch to which the query goes back; None if it does not, or has done so."""
+        said = read_json(self.path / _BACK_NAME, _BACK)
+        return None if said is None else int(said["epoch"])
+
+    def go_back(self, query: str, epoch: int) -> None:
+        """Write down that the query goes back to an epoch."""
+        create_once(self.path / _BACK_NAME, {"query": query, "epoch": epoch})
+
+    def forget_after(self, epoch: int) -> None:
+        """Remove what the log has of all epochs after one, Spark's part too; then that the query goes back.
+
+        A process that ends in between leaves the latter, and whoever opens the log next begins again.
+
+        Raises:
+            SourceError: The file system refuses.
+        """
+        state = open_folder(self.state, None)
+        with writing(state):
+            state.remove(manifest_name(number) for number in self._manifests.numbers()[::-1] if number > epoch + 1)
+            state.sync()
+        for folder in (self.path / "begun", self.spark / "commits", self.spark / "offsets"):
+            at = open_folder(folder, None)
+            with writing(at):
+                of = {name: name.lstrip(".").partition(".")[0] for name in at.names()}  # 7, .7.crc; 000000000007.json
+                at.remove(name for name, number in of.items() if number.isdecimal() and int(number) > epoch)
+                if folder.is_dir():
+                    at.sync()
+        top = open_folder(self.path, None)
+        with writing(top):
+            top.remove([_BACK_NAME])
+            top.sync()
 
     def _of(self, folder: str, epoch: int) -> Path:
         return self.path / folder / f"{epoch:012d}.json"

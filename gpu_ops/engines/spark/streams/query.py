@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,6 +43,7 @@ from gpu_ops.engines.spark.type_codecs import encoded_columns, encoded_names, en
 from gpu_ops.engines.spark.types import column, filled, spark_schema
 from gpu_ops.errors import PlanError, SourceError, shown
 from gpu_ops.ingest.counts import Counts
+from gpu_ops.microbatches.folders import open_folder
 from gpu_ops.microbatches.identity import new_name
 from gpu_ops.plan.nodes import Node
 from gpu_ops.topics.topic import Topic
@@ -157,6 +158,7 @@ class StreamDriver:
         late: Where late rows go; None if they are not kept.
         keep: How many epochs' states are kept.
         device: As in `Stream.start`.
+        started: A random name of this start. A worker's memory of an earlier one is no use: a function may be another.
     """
 
     plan: StreamPlan
@@ -166,6 +168,12 @@ class StreamDriver:
     late: Sink | None
     keep: int
     device: str
+    started: str = field(default_factory=new_name)
+
+    @property
+    def sinks(self) -> list[Sink]:
+        """Its sinks."""
+        return [self.results, *([] if self.late is None else [self.late])]
 
     def __call__(self, frame: DataFrame, epoch: int) -> None:
         """Run an epoch, or publish it again if it is committed."""
@@ -229,8 +237,8 @@ class StreamDriver:
             ) from error
         return manifest
 
-    def _reports(self, frame: DataFrame, begun: Begun, before: EpochManifest | None) -> list[Any]:
-        task = EpochTask(
+    def _task(self, begun: Begun, before: EpochManifest | None) -> EpochTask:
+        return EpochTask(
             self.plan.plan,
             tuple(each.name for each in self.plan.inputs),
             self.plan.columns,
@@ -243,10 +251,17 @@ class StreamDriver:
             None if self.late is None else str(self.late.folder),
             begun.offsets is None,
             self.device,
+            self.started,
         )
+
+    def _rows_back(self, frame: DataFrame, task: EpochTask) -> Sequence[Any]:
+        """Run the tasks of an epoch in Spark; what they give back."""
         staged = self.plan.partitioned(frame, self.record.partitions)
         with our_errors():
-            rows = staged.mapInArrow(Sent(partial(run_epoch, task)), spark_schema(BACK)).collect()
+            return staged.mapInArrow(Sent(partial(run_epoch, task)), spark_schema(BACK)).collect()
+
+    def _reports(self, frame: DataFrame, begun: Begun, before: EpochManifest | None) -> list[Any]:
+        rows = self._rows_back(frame, self._task(begun, before))
         reports = {row["partition"]: json.loads(row["report"]) for row in rows}
         if sorted(reports) != list(range(self.record.partitions)):
             raise SourceError(
@@ -290,9 +305,8 @@ class StreamDriver:
     def _clean(self, manifest: EpochManifest) -> None:
         """Remove what no kept epoch needs. Files of later epochs stay: somebody may be making them."""
         self.log.clean(self.keep)
-        for each in (self.results, self.late):
-            if each is not None:
-                each.clean(manifest.epoch)
+        for each in self.sinks:
+            each.clean(manifest.epoch)
 
     def _other_inputs(self, epoch: int) -> SourceError:
         return SourceError(
@@ -347,6 +361,9 @@ def open_epochs(
     if "late" in sinks:
         sinks["late"].claim(record.query, _late_schema(running), fresh=last is None)
     epochs = StreamDriver(plan, log, record, sinks["results"], sinks.get("late"), keep, device)
+    if log.back() is not None:  # a process has ended on the way
+        back(epochs)
+        last = log.last()
     if last is not None:
         manifest = log.committed(last)
         assert manifest is not None  # noqa: S101  (it is the last one that was found)
@@ -483,6 +500,51 @@ def end(epochs: StreamDriver) -> None:
             remedy="Start the query once more, and end it when it has stopped.",
         )
     epochs.take(epochs.plan.nothing(epochs.plan.session), epoch, None)
+
+
+def go_back(epochs: StreamDriver, epoch: int) -> None:
+    """Undo all epochs after one.
+
+    Raises:
+        PlanError: A sink does not give back what it has.
+        SourceError: The epoch is not kept, or Spark's part of it is gone; or another process goes back.
+    """
+    whole(epoch, name="epoch", least=0)
+    for each in epochs.sinks:
+        if each.lasts is not None:
+            raise PlanError(
+                f"The query of {epochs.log.path} cannot go back: {each.lasts}.",
+                remedy="Results in a folder are taken back. Or start the query afresh, with a new checkpoint and sink.",
+            )
+    kept = epochs.log.kept()
+    if epoch not in kept:
+        raise SourceError(
+            f"{epochs.log.path} has no epoch {epoch}: it has {', '.join(map(str, kept)) or 'none'}.",
+            remedy="Go back to one that it has; keep= says how many it keeps.",
+        )
+    manifest = epochs.log.committed(epoch)
+    assert manifest is not None  # noqa: S101  (it is one of those that are kept)
+    if epochs.log.offsets(epoch) != manifest.offsets:
+        raise epochs._other_inputs(epoch)  # noqa: SLF001  (of this module)
+    epochs.log.go_back(epochs.record.query, epoch)
+    back(epochs)
+
+
+def back(epochs: StreamDriver) -> None:
+    """Do what is written down: go back to an epoch. One process does it, and all of it, before an epoch runs again.
+
+    Raises:
+        BusyError: Another process is at it.
+    """
+    held = open_folder(epochs.log.path, None).lock(None)
+    try:
+        epoch = epochs.log.back()
+        if epoch is not None:
+            for each in epochs.sinks:
+                each.take_back(epoch)
+            epochs.log.forget_after(epoch)
+    finally:
+        held.release()
 
 
 def _closed(log: EpochLog) -> SourceError:

@@ -20,6 +20,7 @@ from gpu_ops.errors import PlanError, SourceError, shown
 from gpu_ops.microbatches.contents import content_crc
 from gpu_ops.microbatches.epochs import ASIDE, SCHEMA, manifest_name
 from gpu_ops.microbatches.files import make_folder, sync_folder, whole_or_nothing
+from gpu_ops.microbatches.folders import open_folder, writing
 from gpu_ops.microbatches.stores import Store
 from gpu_ops.microbatches.writer import conform
 from gpu_ops.topics.reading import identity_of
@@ -78,6 +79,13 @@ class Sink(Protocol):
 
     def clean(self, epoch: int) -> None:
         """Remove what tasks have left behind for epochs up to one that is published."""
+
+    @property
+    def lasts(self) -> str | None:
+        """Why what it was given cannot be taken back; None if it can."""
+
+    def take_back(self, epoch: int) -> None:
+        """Take back what it was given after an epoch. Twice is as once."""
 
 
 def sink(into: Any, aside: Path, name: str) -> Sink:
@@ -172,6 +180,23 @@ class FolderSink:
     def clean(self, epoch: int) -> None:  # noqa: D102
         remove_older(self.folder, epoch)
 
+    lasts = None
+
+    def take_back(self, epoch: int) -> None:  # noqa: D102
+        aside = open_folder(self.path / ASIDE, None)
+        with writing(aside):
+            for number in sorted((int(each.stem) for each in (self.path / ASIDE).glob("[0-9]*.json")), reverse=True):
+                if number > epoch:  # the last one first: readers find whole epochs, from the first one on
+                    aside.remove([manifest_name(number)])
+                    aside.sync()
+            for folder in (self.path, self.folder):
+                later = [
+                    each for each in folder.iterdir() if (written := age(each.name)) is not None and written > epoch
+                ]
+                for each in later:
+                    each.unlink(missing_ok=True)
+                sync_folder(folder)
+
 
 @dataclass(frozen=True)
 class TopicSink:
@@ -226,6 +251,11 @@ class TopicSink:
         remove_older(self.folder, epoch)
         _remove_notes(self.folder, epoch)
 
+    lasts = "messages of a topic stay, and others may have read them"
+
+    def take_back(self, epoch: int) -> None:
+        """Never called."""
+
 
 @dataclass(frozen=True)
 class FunctionSink:
@@ -247,6 +277,11 @@ class FunctionSink:
     def clean(self, epoch: int) -> None:  # noqa: D102
         remove_older(self.folder, epoch)
         _remove_notes(self.folder, epoch)
+
+    lasts = "what a function has done with its results stays done"
+
+    def take_back(self, epoch: int) -> None:
+        """Never called."""
 
 
 @dataclass(frozen=True)
@@ -292,6 +327,11 @@ class StoreSink:
 
     def clean(self, epoch: int) -> None:  # noqa: D102
         remove_older(self.folder, epoch)
+
+    lasts = "a store's batches stay, since others may have followed it, and would not see that they are others now"
+
+    def take_back(self, epoch: int) -> None:
+        """Never called."""
 
 
 def _noted(folder: Path, epoch: int) -> bool:

@@ -57,6 +57,7 @@ class EpochTask:
         late: The folder for late rows; None if they are not kept.
         ends: Whether the query ends.
         device: As in `Stream.start`.
+        started: The name of the start of the query.
     """
 
     plan: Node
@@ -71,6 +72,7 @@ class EpochTask:
     late: str | None
     ends: bool
     device: str
+    started: str
 
     def rows(self, batches: Iterable[pa.RecordBatch]) -> tuple[list[pa.Table], list[Any]]:
         """The rows of each input, and the counts of what was dropped before.
@@ -147,7 +149,7 @@ def _stepped(task: EpochTask, partition: int, batches: Iterable[pa.RecordBatch],
         "cti": query.cti,
     }
     saved = save_state(query, open_folder(task.state, None), prefix(task.epoch + 1, f"{attempt}-"), saved)
-    _keep((task.state, partition), _Kept(attempt, query, saved))
+    _keep((task.state, partition), _Kept(f"{task.started} {attempt}", query, saved))
     return report | {"state": {"attempt": attempt, "saved": saved.to_json()}}
 
 
@@ -156,7 +158,7 @@ class _Kept:
     """A running query as an attempt has left it.
 
     Attributes:
-        attempt: The attempt.
+        attempt: The start of the query, and the attempt.
         query: The query.
         saved: Its state, as it was saved.
     """
@@ -184,7 +186,7 @@ def _restored(task: EpochTask, partition: int, device: str) -> tuple[RunningQuer
     if task.before is None:
         return RunningQuery(task.plan, device), None
     before = task.before[partition]
-    if kept is not None and kept.attempt == before["attempt"]:
+    if kept is not None and kept.attempt == f"{task.started} {before['attempt']}":
         return kept.query, kept.saved
     saved = SavedState.from_json(f"The state of partition {partition}", before["saved"])
     # Only tasks write there: damage is looked for, and what is sound is not doubted. The driver has compared functions.
