@@ -24,7 +24,7 @@ def to_frame(table: pa.Table) -> pl.DataFrame:
         SourceError: Polars does not take the columns.
     """
     use_threads()
-    if table.num_columns and all(column.num_chunks < 2 and _is_alike(column.type) for column in table.columns):
+    if table.num_columns and all(column.num_chunks < 2 and is_alike(column.type) for column in table.columns):
         # By Arrow's C interface alone: for a table of pyarrow's Polars plans work for its threads.
         return pl.DataFrame(_OnlyColumns(table))
     columns = [lower(column) for column in table.columns]
@@ -72,7 +72,7 @@ def _is_short(field: pa.Field, texts: Collection[str]) -> bool:
     return field.name in texts and bool(pa.types.is_string(field.type))
 
 
-def _is_alike(dtype: pa.DataType) -> bool:
+def is_alike(dtype: pa.DataType) -> bool:
     """Whether Polars takes a column of a type as it is, and needs no field to know it."""
     return dtype in _ALIKE
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from gpu_ops.core.polars_frames import to_frame
 from gpu_ops.core.sorted_runs import Run, SortedRuns
-from gpu_ops.devices.cpu import columns
+from gpu_ops.devices.cpu import frames
 
 Numbers = npt.NDArray[np.int64]
 
@@ -70,8 +70,8 @@ class HeldRows(SortedRuns[_NumberedRows]):
         back[order] = np.arange(len(numbers))
         if len(parts) == 1:
             frame, at = parts[0]
-            return columns.take(frame, at[back])
-        return columns.take(pl.concat([columns.take(*part) for part in parts]), back)
+            return frames.rows_at(frame, at[back])
+        return frames.rows_at(pl.concat([frames.rows_at(*part) for part in parts]), back)
 
     def forget(self, numbers: Numbers) -> None:
         """Forget the rows with these numbers."""
@@ -93,7 +93,7 @@ class HeldRows(SortedRuns[_NumberedRows]):
         if run.gone is None:
             return run.rows
         kept = np.flatnonzero(~run.gone)
-        return _NumberedRows(run.rows.numbers[kept], columns.take(run.rows.frame, kept))
+        return _NumberedRows(run.rows.numbers[kept], frames.rows_at(run.rows.frame, kept))
 
     def _merged(self, pieces: Sequence[_NumberedRows]) -> _NumberedRows:
         frame = pl.concat([each.frame for each in pieces], rechunk=True)

@@ -15,7 +15,7 @@ import pyarrow as pa
 from gpu_ops.core.arrow_buffers import to_arrow
 from gpu_ops.core.polars_frames import empty_table, from_frame, to_frame
 from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK, TIME_TYPE, format_time
-from gpu_ops.devices.cpu import columns
+from gpu_ops.devices.cpu import frames
 from gpu_ops.errors import PlanError, TimeError, shown
 from gpu_ops.ingest import arrival_kernel as k
 from gpu_ops.ingest import ingress_state
@@ -343,7 +343,7 @@ class Ingress:
             state.rows.forget(out.released[: state.clock[ClockField.RELEASED]])
         if out.kept.any():
             stay = np.flatnonzero(out.kept)
-            state.rows.hold(stay + state.arrived, columns.take(find.frame, stay))
+            state.rows.hold(stay + state.arrived, frames.rows_at(find.frame, stay))
 
     def _meet(self, known: int, find: _Finder) -> None:
         """Keep the names of partitions that are new."""
@@ -351,12 +351,12 @@ class Ingress:
         count = int(state.clock[ClockField.PARTS])
         if count > known:
             seen = np.ascontiguousarray(state.parts[known:count, PartField.SEEN])
-            state.owners.hold(np.arange(known, count), columns.take(find.frame.select(self.settings.per), seen))
+            state.owners.hold(np.arange(known, count), frames.rows_at(find.frame.select(self.settings.per), seen))
 
     def _of_partitions(self, parts: Ints, ctis: Ints) -> pa.Table:
         state = self._state
         named, at = np.unique(parts, return_inverse=True)
-        names = from_frame(columns.take(state.owners.find(named), at), state.keys)
+        names = from_frame(frames.rows_at(state.owners.find(named), at), state.keys)
         return names.append_column("cti", to_arrow(ctis, TIME_TYPE))
 
     def _payloads(self, arrivals: Arrivals, number: Ints, find: _Finder) -> tuple[pa.Table, Opened | None]:
@@ -444,7 +444,7 @@ class _Finder:
     def __call__(self, numbers: Ints) -> pl.DataFrame:
         base = self._state.arrived
         if len(numbers) and numbers.min() >= base:
-            return columns.take(self.frame, numbers - base)
+            return frames.rows_at(self.frame, numbers - base)
         return self._state.rows.find(numbers, (base, self.frame))
 
 

@@ -16,7 +16,7 @@ from gpu_ops.core.arrow_buffers import integers, nulls, to_arrow
 from gpu_ops.core.polars_frames import from_frame, to_frame
 from gpu_ops.core.state_tables import Field, RowRule, StateTable, Tables, check, counter
 from gpu_ops.core.time import MAX_TIME, MIN_TIME, TIME_TYPE
-from gpu_ops.devices.cpu import columns
+from gpu_ops.devices.cpu import frames
 from gpu_ops.errors import ColumnError
 from gpu_ops.ingest.arrival_kernel import (
     NONE,
@@ -208,7 +208,7 @@ def identities(frame: pl.DataFrame, rows: int, edges: npt.NDArray[np.intp]) -> t
         # A frame without columns has no rows; all payloads are equal.
         return np.zeros(rows, np.int64), np.zeros(rows, np.int64)
     most = 2 * len(edges) >= rows
-    told = frame if most else columns.take(frame, edges)
+    told = frame if most else frames.rows_at(frame, edges)
     # The codes of categories depend on the frame. Equal floats have equal hashes already.
     categories = [name for name, dtype in frame.schema.items() if dtype == pl.Categorical or isinstance(dtype, pl.Enum)]
     if categories:
@@ -380,7 +380,7 @@ def _refill(state: State, given: Mapping[str, pa.Table]) -> None:
     payload = pa.concat_tables([pa.Table.from_struct_array(table["payload"].combine_chunks()) for table, _ in parts])
     order = np.argsort(slots[:, Slot.NUMBER])
     slots = slots[order]
-    frame = columns.take(to_frame(payload.cast(state.schema)), order)
+    frame = frames.rows_at(to_frame(payload.cast(state.schema)), order)
     edges = np.flatnonzero(slots[:, Slot.KIND] != ArrivalKind.INSERT)
     if len(edges):
         slots[:, Slot.HASH], slots[:, Slot.MORE_HASH] = identities(frame, total, edges)

@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK
-from gpu_ops.devices.cpu import columns
+from gpu_ops.devices.cpu import frames
 from gpu_ops.errors import ColumnError, PlanError, SourceError, TimeError
 from gpu_ops.ingest import arrival_kernel as k
 from gpu_ops.ingest.advance import Advance, LatePolicy
@@ -261,7 +261,7 @@ def rows_touched(monkeypatch: pytest.MonkeyPatch, *, still_open: int, hands_out_
     entrance.push(arrivals([*begun, *(Row("start", at, MAX_TIME, "x") for at in range(50)), Row("cti", 50)]))
     entrance.push(arrivals(edges(50)))
     touched = 0
-    compiled, take, concat = k.admit, columns.take, pl.concat
+    compiled, take, concat = k.admit, frames.rows_at, pl.concat
 
     def admit(*arguments: Any) -> None:
         nonlocal touched
@@ -284,7 +284,7 @@ def rows_touched(monkeypatch: pytest.MonkeyPatch, *, still_open: int, hands_out_
     state.held, state.waiting = state.held.view(Watched), state.waiting.view(Watched)
     with monkeypatch.context() as patched:
         patched.setattr(k, "admit", admit)
-        patched.setattr(columns, "take", counted_take)
+        patched.setattr(frames, "rows_at", counted_take)
         patched.setattr(pl, "concat", counted_concat)
         Watched.read = 0
         for now in range(100, 1100, 50):

@@ -6,7 +6,6 @@ import random
 from typing import Any
 
 import numpy as np
-import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -29,7 +28,7 @@ VALUE = ("v", "numbers")
 
 def some_rows(pairs: list[tuple[int, int]], device: Device) -> AxisRows:
     place, value = (np.array([pair[at] for pair in pairs], np.int64) for at in (0, 1))
-    frame = pl.DataFrame({"v": value.astype(str)}, schema={"v": pl.String})
+    frame = device.columns.from_arrow(pa.table({"v": pa.array(map(str, value), pa.string())}))
     code, place, value = map(device.columns.array, (np.zeros(len(pairs), np.int32), place, value))
     return AxisRows(code, place, place, {VALUE: Column((value,), None)}, frame)
 
@@ -37,7 +36,7 @@ def some_rows(pairs: list[tuple[int, int]], device: Device) -> AxisRows:
 def values(pieces: list[AxisRows], device: Device) -> list[int]:
     """Of their columns, which are those of their frames."""
     found = [value for piece in pieces for value in device.columns.host(piece.columns[VALUE].arrays[0]).tolist()]
-    assert found == [int(value) for piece in pieces for value in piece.frame["v"].to_list()]
+    assert found == [int(value) for piece in pieces for value in piece.frame.polars()["v"]]
     return sorted(found)
 
 
@@ -123,10 +122,11 @@ def test_keys_of_groups_that_came_in_many_steps(name: str, text: bool) -> None: 
         assert len(numbers) == len(known)
         asked = [chance.randrange(len(known)) for _ in range(chance.choice([0, 1, 20]))] if known else []
         if known:
-            named = numbers.keys_of(device.columns.array(np.array(asked, np.int64)))
+            named: Any = numbers.keys_of(device.columns.array(np.array(asked, np.int64)))
             by_number = {code: key for key, code in known.items()}
-            assert named["k"].to_list() == [by_number[code] for code in asked]  # type: ignore[index]
-    assert numbers.keys["k"].to_list() == sorted(known, key=known.__getitem__)  # type: ignore[index]
+            assert named.polars()["k"].to_list() == [by_number[code] for code in asked]
+    kept: Any = numbers.keys
+    assert kept.polars()["k"].to_list() == sorted(known, key=known.__getitem__)
     assert len(numbers._keys.runs) <= 6
 
 

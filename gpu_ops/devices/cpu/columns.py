@@ -1,6 +1,6 @@
 """Columns on the CPU, by Polars and Arrow over shared memory: conversion, expressions, gathering and key codes.
 
-A frame is a ``polars.DataFrame``; an array is a one-dimensional NumPy array. `gpu_ops.devices.columns.Columns` says
+A frame is a `Frame`; an array is a one-dimensional NumPy array. `gpu_ops.devices.columns.Columns` says
 what each function does.
 """
 
@@ -18,11 +18,12 @@ import pyarrow as pa
 from gpu_ops.core.arrow_buffers import decimal_words, integers, later, room
 from gpu_ops.core.arrow_buffers import to_arrow as to_arrow_array
 from gpu_ops.core.nested_keys import hashable, nested_codes
-from gpu_ops.core.polars_frames import FEW, from_frame, to_frame, together
+from gpu_ops.core.polars_frames import FEW, from_frame
 from gpu_ops.core.threads import in_parallel, parts
 from gpu_ops.core.time import LIFETIME, TIME_TYPE
 from gpu_ops.devices.columns import Step
 from gpu_ops.devices.cpu.frame_steps import LazySteps, RowSteps
+from gpu_ops.devices.cpu.frames import Column, Frame
 from gpu_ops.devices.cpu.order import extent as extent_of
 from gpu_ops.devices.cpu.order import take as gather
 from gpu_ops.devices.cpu.series import (
@@ -32,13 +33,10 @@ from gpu_ops.devices.cpu.series import (
     in_arrow,
     in_numpy,
     physical,
-    rows_at,
     series_of,
     stored_in,
     valid_in,
 )
-
-Frame = pl.DataFrame
 
 
 def array(values: npt.NDArray[Any]) -> Array:
@@ -53,12 +51,12 @@ def host(values: Array) -> npt.NDArray[Any]:
 
 def from_arrow(table: pa.Table) -> Frame:
     """A frame over a table's memory."""
-    return to_frame(table)
+    return Frame.of_table(table)
 
 
 def to_arrow(frame: Frame, schema: pa.Schema) -> pa.Table:
     """A table of the given schema over the frame's memory."""
-    return from_frame(frame, schema)
+    return frame.arrow(schema)
 
 
 def rows(frame: Frame) -> int:
@@ -68,45 +66,38 @@ def rows(frame: Frame) -> int:
 
 def take(frame: Frame, indices: Array) -> Frame:
     """The rows at these indices, in their order."""
-    return rows_at(frame, indices)
+    return frame.take(indices)
 
 
 def cut(frame: Frame, low: int, high: int) -> Frame:
     """The rows from ``low`` to ``high``, in the same memory."""
-    return frame.slice(low, high - low)
+    return frame.cut(low, high)
 
 
 def select(frame: Frame, names: Sequence[str]) -> Frame:
     """These columns."""
-    return frame if frame.columns == [*names] else together([frame.get_column(name) for name in names])
+    return frame.select(names)
 
 
 def concat(frames: Sequence[Frame]) -> Frame:
-    """One frame of all rows."""
-    if len(frames) == 1:
-        return frames[0]
-    first, *others = frames
-    count, chosen = sum(map(rows, frames)), [select(each, first.columns) for each in others]
-    if count < FEW:
-        return together([column.rechunk() for column in functools.reduce(pl.DataFrame.vstack, chosen, first)])
-    # Columns in pieces are put together whenever somebody reads them; rows of a step are read several times.
-    return pl.concat([first, *chosen], rechunk=count < _MANY)
+    """One frame of all rows, whose columns are put together when somebody reads them."""
+    return Frame.concat(frames)
 
 
 def beside(*frames: Frame) -> Frame:
     """The columns of one frame or several, row by row."""
-    return functools.reduce(pl.DataFrame.hstack, frames)
+    return Frame({name: column for frame in frames for name, column in frame.items()})
 
 
 def evaluate(start: Array, end: Array | int, frame: Frame, steps: Sequence[Step]) -> tuple[Array, Array | int, Frame]:
     """Run Narwhals steps over events: over many by one lazy query, over few step by step."""
-    if len(start) < FEW and frame.width:
+    if len(start) < FEW and frame.columns:
         # Polars hands a lazy query to its threads, and plans it: that takes longer than to run it over these rows.
         at_once: RowSteps = _stepped(RowSteps(start, end, frame), steps)
         return at_once.done()
     done = _stepped(_lazily(start, end, frame), steps).frame.collect()
     after = end if isinstance(end, int) else physical(done["end"])
-    return physical(done["start"]), after, select(done, [name for name in done.columns if name not in LIFETIME])
+    return physical(done["start"]), after, Frame.of(done).without(LIFETIME)
 
 
 def answer(start: Array, end: Array | int, frame: Frame, steps: Sequence[Step], schema: pa.Schema) -> pa.Table:
@@ -130,7 +121,9 @@ def _lazily(start: Array, end: Array | int, frame: Frame) -> LazySteps:
     if not isinstance(end, int):
         lifetime.append(series_of("end", end, None, TIME_TYPE))
     # A lazy column: it is there only if a step reads it, and behind the filters before that step.
-    return LazySteps(frame.hstack(lifetime).lazy(), functools.partial(_later, end) if isinstance(end, int) else None)
+    return LazySteps(
+        frame.polars().hstack(lifetime).lazy(), functools.partial(_later, end) if isinstance(end, int) else None
+    )
 
 
 def _later(duration: int) -> pl.Expr:
@@ -140,14 +133,17 @@ def _later(duration: int) -> pl.Expr:
 
 def values(frame: Frame, name: str) -> tuple[Array, Array | None]:
     """A column's stored values, and which of them are not null."""
-    series = stored_in(frame.get_column(name))
-    valid = valid_in(series)
-    return filled(series, valid), valid
+    return frame[name].values()
 
 
 def extent(frame: Frame, name: str) -> tuple[int, int]:
     """The least and the greatest stored value of a column."""
-    series = stored_in(frame.get_column(name))
+    column = frame[name]
+    if column.dtype is not None:
+        numbers, valid = column.values()
+        some = numbers if valid is None else numbers[valid]
+        return extent_of(some) if len(some) else (0, 0)
+    series = stored_in(column.series())
     if not series.null_count() and series.dtype.is_integer() and series.dtype not in {pl.Int128, pl.UInt128}:
         found = [extent_of(in_numpy(chunk)) for chunk in series.get_chunks() if len(chunk)]
         return min((least for least, _ in found), default=0), max((most for _, most in found), default=0)
@@ -159,65 +155,65 @@ def extent(frame: Frame, name: str) -> tuple[int, int]:
 
 def validity(frame: Frame, name: str) -> Array | None:
     """Which values of a column are not null; None if all are."""
-    return valid_in(frame.get_column(name))
+    return frame[name].validity()
 
 
 def rename(frame: Frame, before: str, after: str) -> Frame:
     """The frame with one column's name changed."""
-    return together([column.alias(after) if column.name == before else column for column in frame.get_columns()])
+    return Frame({after if name == before else name: column for name, column in frame.items()})
 
 
 def nulls(frame: Frame, count: int) -> Frame:
     """A number of rows of null, in the frame's columns."""
-    unknown = pl.Series(pa.nulls(count))
-    return together([unknown.cast(column.dtype).alias(column.name) for column in frame.get_columns()])
+    return Frame({name: column.nulls(count) for name, column in frame.items()})
 
 
 def words(frame: Frame, name: str) -> tuple[Array, Array, Array | None]:
     """A decimal column's unscaled 128-bit values."""
-    return decimal_words(in_arrow(frame.get_column(name)))
+    return decimal_words(in_arrow(frame[name].series()))
 
 
 def ranks(frame: Frame, name: str) -> tuple[Array, Array | None, Frame]:
     """Order codes for a column of any ordered type: its distinct values are sorted, and numbered by their own codes."""
-    series = frame.get_column(name)
+    series = frame[name].series(name)
     if series.dtype == pl.Categorical or isinstance(series.dtype, pl.Enum):
         series = series.cast(pl.String)
     valid = valid_in(series)
-    codes, values_of = _column_codes(series if valid is None else series.filter(pl.Series(valid)))
+    codes, known = _column_codes(Column.of_series(series if valid is None else series.filter(pl.Series(valid))))
+    values_of = known.series(name)
     distinct = values_of.sort()
     # To sort values takes an eighth of the time that Polars needs for their order.
-    both, _ = _column_codes(pl.concat([values_of, distinct]))
+    both, _ = _column_codes(Column.of_series(pl.concat([values_of, distinct])))
     places = np.empty(len(distinct), np.int64)
     places[both[len(distinct) :]] = np.arange(len(distinct))
     found = gather(gather(places, both[: len(distinct)].astype(np.int64)), codes.astype(np.int64, copy=False))
     if valid is None:
-        return found, None, distinct.to_frame()
+        return found, None, Frame.of(distinct.to_frame())
     placed = np.zeros(len(series), np.int64)
     placed[valid] = found
-    return placed, valid, distinct.to_frame()
+    return placed, valid, Frame.of(distinct.to_frame())
 
 
 def build(columns: dict[str, tuple[Array, Array | None, pa.DataType]]) -> Frame:
     """A frame from arrays, over their memory if possible."""
-    return together([series_of(name, *column) for name, column in columns.items()])
+    return Frame({name: Column.of_numbers(*column) for name, column in columns.items()})
 
 
 def build_decimal(name: str, low: Array, high: Array, valid: Array | None, dtype: pa.DataType) -> Frame:
     """A frame of one decimal column from the words of its unscaled values."""
-    return pl.DataFrame([pl.Series(name, to_arrow_array(np.stack([low, high], axis=1), dtype, valid))])
+    return Frame({name: Column.of_series(pl.Series(to_arrow_array(np.stack([low, high], axis=1), dtype, valid)))})
 
 
 def null_where(frame: Frame, valid: Array | None) -> Frame:
     """The frame with null in all columns of rows that are not valid."""
     if valid is None:
         return frame
-    return frame.select_seq(pl.when(pl.lit(pl.Series(valid))).then(pl.all()))
+    return Frame({name: column.null_where(valid) for name, column in frame.items()})
 
 
 def tuples(frame: Frame) -> list[tuple[Any, ...]]:
     """Each row as a tuple; tuples are equal if and only if the keys are."""
-    return pl.DataFrame([_hashable(series) for series in frame.get_columns()]).rows()
+    return pl.DataFrame([_hashable(column.series(name)) for name, column in frame.items()]).rows()
 
 
 def _hashable(series: pl.Series) -> pl.Series:
@@ -238,10 +234,10 @@ def key_codes(frame: Frame, names: Sequence[str]) -> tuple[Array, int, Frame | N
     """Group numbers of rows by the values of some columns: the columns' codes are digits of one number."""
     if not names:
         return np.zeros(frame.height, np.int32), 1, None
-    codes, keys = _column_codes(frame.get_column(names[0]))
-    found = keys.to_frame()
+    codes, keys = _column_codes(frame[names[0]])
+    found = Frame({names[0]: keys})
     for name in names[1:]:
-        more, values_of = _column_codes(frame.get_column(name))
+        more, values_of = _column_codes(frame[name])
         count = max(len(values_of), 1)
         # Both bounds are below 2**32 (each code is a position in an array), so the product fits.
         codes = codes.astype(np.int64) * count + more
@@ -249,7 +245,7 @@ def key_codes(frame: Frame, names: Sequence[str]) -> tuple[Array, int, Frame | N
             decoded = np.arange(found.height * count)
         else:
             codes, decoded = _dense(codes)
-        found = beside(take(found, decoded // count), take(values_of.to_frame(), decoded % count))
+        found = beside(take(found, decoded // count), take(Frame({name: values_of}), decoded % count))
     return codes.astype(np.int32, copy=False), max(found.height, 1), found
 
 
@@ -258,8 +254,23 @@ def _roomy(codes: Array) -> int:
     return max(1 << 16, 2 * len(codes))
 
 
-def _column_codes(series: pl.Series) -> tuple[Array, pl.Series]:
+def _column_codes(column: Column) -> tuple[Array, Column]:
     """(codes, values): equal codes for equal values; ``values[code]`` is the value, null included."""
+    dtype = column.dtype
+    if dtype is None or pa.types.is_floating(dtype):
+        codes, values_of = _series_codes(column.series())
+        return codes, Column.of_series(values_of)
+    numbers, valid = column.values()
+    codes, distinct = _integer_codes(numbers)
+    if valid is None:
+        return codes, Column.of_numbers(distinct, None, dtype)
+    there = np.arange(len(distinct) + 1) < len(distinct)
+    codes = np.where(valid, codes.astype(np.int64, copy=False), len(distinct))
+    return codes, Column.of_numbers(np.concatenate([distinct, np.zeros(1, distinct.dtype)]), there, dtype)
+
+
+def _series_codes(series: pl.Series) -> tuple[Array, pl.Series]:
+    """`_column_codes` of a series."""
     dtype = series.dtype
     if dtype.is_nested():
         return nested_codes(series)
@@ -338,9 +349,6 @@ def _dense(whole: Array) -> tuple[Array, Array]:
     in_parallel(number, range(len(cut)))
     return codes, distinct
 
-
-_MANY = 1 << 22
-"""Rows from which on columns stay in the pieces that they come in, so that memory does not hold them twice."""
 
 _SAMPLE = 1 << 14
 """How many rows tell whether many are equal."""

@@ -7,6 +7,7 @@ steps of a running query use the same few expressions again and again.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import narwhals as nw
@@ -16,7 +17,8 @@ import polars as pl
 from gpu_ops.core.once import once_for_each_object
 from gpu_ops.core.polars_frames import together
 from gpu_ops.core.time import LIFETIME, TIME_TYPE
-from gpu_ops.devices.cpu.series import Array, filled, in_numpy, rows_at, series_of, stored_in, valid_in
+from gpu_ops.devices.cpu.frames import Column, Frame, repeating
+from gpu_ops.devices.cpu.series import Array, filled, in_numpy, stored_in, valid_in
 
 _NAMESPACE = nw.from_native(pl.LazyFrame()).__narwhals_namespace__()
 
@@ -62,54 +64,81 @@ class LazySteps:
 class RowSteps:
     """Events with the same verbs, each of which runs at once, on this thread: Polars hands all else to its own threads.
 
+    Columns that are only picked or renamed, and constants, do not pass through Polars.
+
     Args:
         start: int64 ticks.
         end: int64 ticks, or one duration.
         frame: The payload, which has a column.
     """
 
-    def __init__(self, start: Array, end: Array | int, frame: pl.DataFrame) -> None:
+    def __init__(self, start: Array, end: Array | int, frame: Frame) -> None:
         self._start, self._end, self._frame = start, end, frame
 
     def filter(self, *conditions: nw.Expr) -> RowSteps:
         """The rows for which all conditions hold."""
         asked = [translated(each).alias(f"{at}") for at, each in enumerate(conditions)]
-        held = np.logical_and.reduce([_holds(each) for each in self._with(_read(conditions)).select_seq(asked)])
+        read = self._polars(set[str]().union(*(_known(each).read for each in conditions)))
+        held = np.logical_and.reduce([_holds(each) for each in read.select_seq(asked)])
         if held.all():
             return self
         rows = np.flatnonzero(held)
         end = self._end if isinstance(self._end, int) else self._end[rows]
-        return RowSteps(self._start[rows], end, rows_at(self._frame, rows))
+        return RowSteps(self._start[rows], end, self._frame.take(rows))
 
     def select(self, *expressions: nw.Expr | str, **named: nw.Expr) -> RowSteps:
         """These columns of the payload alone."""
         given = [each for each in expressions if not (isinstance(each, str) and each in LIFETIME)]
-        read = _read([*given, *named.values()])
-        if not read:
-            # Constants alone have no height: another column gives it.
-            given, read = ["start", *given], {"start"}
-        return RowSteps(self._start, self._end, self._with(read).select_seq([*map(translated, given)], **_each(named)))
+        return RowSteps(self._start, self._end, Frame(self._made(given, named)))
 
     def with_columns(self, *expressions: nw.Expr | str, **named: nw.Expr) -> RowSteps:
         """These columns beside the others, or in place of those with their names."""
-        frame = self._with(_read([*expressions, *named.values()]))
-        return RowSteps(self._start, self._end, frame.with_columns_seq([*map(translated, expressions)], **_each(named)))
+        return RowSteps(self._start, self._end, self._frame.with_columns(self._made(expressions, named)))
 
-    def done(self) -> tuple[Array, Array | int, pl.DataFrame]:
+    def done(self) -> tuple[Array, Array | int, Frame]:
         """(starts, ends, the payload)."""
-        names = [name for name in self._frame.columns if name not in LIFETIME]
-        here = len(names) == self._frame.width
-        return self._start, self._end, self._frame if here else together([self._frame.get_column(n) for n in names])
+        return self._start, self._end, self._frame.without(LIFETIME)
 
-    def _with(self, read: Collection[str]) -> pl.DataFrame:
-        """The payload with those columns of the lifetime that are read."""
-        added = [name for name in LIFETIME if name in read and name not in self._frame.columns]
-        return self._frame.hstack([self._times(name) for name in added]) if added else self._frame
+    def _made(self, expressions: Iterable[nw.Expr | str], named: dict[str, nw.Expr]) -> dict[str, Column]:
+        """The columns of some expressions, in their order."""
+        each = [(None, expression) for expression in expressions] + [*named.items()]
+        made = dict[str, Column | None]()
+        left, read = list[pl.Expr](), set[str]()
+        for called, expression in each:
+            if isinstance(expression, str):
+                made[expression] = self._column(expression)
+                continue
+            known = _known(expression)
+            name = called or known.called
+            if known.copies is not None and name is not None:
+                made[name] = self._column(known.copies)
+            elif known.constant is not None and name is not None:
+                made[name] = known.constant(len(self._start))
+            else:
+                if name is not None:
+                    # Its place among the others.
+                    made[name] = None
+                left.append(known.native if called is None else known.native.alias(called))
+                read |= known.read
+        if left:
+            # Constants alone have no height: another column gives it.
+            alone = [] if read else ["start"]
+            done = self._polars(read | {*alone}).select_seq([*alone, *left])
+            made |= {column.name: Column.of_series(column) for column in done.get_columns()[len(alone) :]}
+        return {name: column for name, column in made.items() if column is not None}
 
-    def _times(self, name: str) -> pl.Series:
-        """A column of the lifetime."""
+    def _polars(self, read: Collection[str]) -> pl.DataFrame:
+        """What expressions read, as a frame of Polars; where they may read any column, all of them."""
+        if ALL in read:
+            return self._frame.with_columns({name: self._column(name) for name in LIFETIME}).polars()
+        return together([self._column(name).series(name) for name in read])
+
+    def _column(self, name: str) -> Column:
+        """A column of the payload, or of the lifetime."""
+        if name in self._frame or name not in LIFETIME:
+            return self._frame[name]
         end = self._start + self._end if isinstance(self._end, int) else self._end
-        return series_of(name, self._start if name == "start" else end, None, TIME_TYPE)
+        return Column.of_numbers(self._start if name == "start" else end, None, TIME_TYPE)
 
 
 def _holds(condition: pl.Series) -> Array:
@@ -125,8 +154,8 @@ def _read(expressions: Iterable[nw.Expr | str]) -> set[str]:
     """The columns that expressions read; where one names several at once, those of the lifetime as well."""
     read = set[str]()
     for each in expressions:
-        read |= {each} if isinstance(each, str) else _known(each)[1]
-    return read
+        read |= {each} if isinstance(each, str) else _known(each).read
+    return read | set(LIFETIME) if ALL in read else read
 
 
 def _each(named: dict[str, nw.Expr]) -> dict[str, pl.Expr]:
@@ -135,14 +164,43 @@ def _each(named: dict[str, nw.Expr]) -> dict[str, pl.Expr]:
 
 def translated(expression: nw.Expr | str) -> pl.Expr:
     """Polars' expression; a text is a column's name."""
-    return pl.col(expression) if isinstance(expression, str) else _known(expression)[0]
+    return pl.col(expression) if isinstance(expression, str) else _known(expression).native
+
+
+ALL = "*"
+"""Stands among the names that an expression reads where it may read any column."""
+
+
+@dataclass(frozen=True)
+class _Known:
+    """What is known of an expression.
+
+    Attributes:
+        native: Polars' expression.
+        read: The columns that it reads; `ALL` where it may read any.
+        called: The name of its column; None where it may give several.
+        copies: The column that it picks or renames, if it does no more.
+        constant: What gives a column of so many rows, if it is a constant.
+    """
+
+    native: pl.Expr
+    read: frozenset[str]
+    called: str | None = None
+    copies: str | None = None
+    constant: Callable[[int], Column] | None = None
 
 
 @once_for_each_object
-def _known(expression: nw.Expr) -> tuple[pl.Expr, frozenset[str]]:
-    """(Polars' expression, the columns that it reads)."""
+def _known(expression: nw.Expr) -> _Known:
     compliant: Any = expression._to_compliant_expr(_NAMESPACE)  # noqa: SLF001  (there is no public way)
     made: pl.Expr = compliant.native
+    meta = made.meta
     # What names no column, or several at once, may read any.
-    several = made.meta.has_multiple_outputs() or made.meta.is_regex_projection()
-    return made, frozenset([*made.meta.root_names(), *(LIFETIME if several else ())])
+    if meta.has_multiple_outputs() or meta.is_regex_projection():
+        return _Known(made, frozenset([ALL]))
+    names, called = frozenset(meta.root_names()), meta.output_name()
+    if meta.is_literal(allow_aliasing=True):
+        return _Known(made, names, called, constant=repeating(pl.select(made).to_series()))
+    if len(names) == 1 and meta.is_column_selection(allow_aliasing=True):
+        return _Known(made, names, called, copies=next(iter(names)))
+    return _Known(made, names, called)

@@ -1,4 +1,4 @@
-"""Series of Polars as arrays and back, over the same memory if possible, and rows of frames by their indices."""
+"""Series of Polars as arrays and back, over the same memory if possible."""
 
 from __future__ import annotations
 
@@ -11,9 +11,6 @@ import pyarrow as pa
 
 from gpu_ops.core.arrow_buffers import booleans, integers
 from gpu_ops.core.arrow_buffers import to_arrow as to_arrow_array
-from gpu_ops.core.polars_frames import FEW, together
-from gpu_ops.core.time import TIME_TYPE
-from gpu_ops.devices.cpu.order import take as gather
 
 Array = npt.NDArray[Any]
 
@@ -25,42 +22,9 @@ _WITHOUT_ARROW = {pl.Int128, pl.UInt128}
 """Types that Arrow has not."""
 
 
-def rows_at(frame: pl.DataFrame, indices: Array) -> pl.DataFrame:
-    """The rows at these indices, in their order."""
-    columns = frame.get_columns()
-    if not columns:
-        return frame
-    if len(indices) < FEW:
-        # Steps of few rows often take all of them. Column by column: Polars hands rows of a frame to its threads.
-        if len(indices) == frame.height and bool((indices == np.arange(frame.height)).all()):
-            return frame
-        at = _index(indices)
-        return together([column[at] for column in columns])
-    plain = [column for column in columns if _is_plain(column)]
-    places = indices.astype(np.int64, copy=False)
-    taken = {column.name: _taken(column, places) for column in plain}
-    if len(plain) < len(columns):
-        others = together([column for column in columns if column.name not in taken])
-        taken |= {column.name: column for column in others[_index(indices)].get_columns()}
-    return together([taken[name] for name in frame.columns])
-
-
-def _index(indices: Array) -> pl.Series:
-    """Polars' own type of index; positions are below 2**32."""
+def row_index(indices: Array) -> pl.Series:
+    """Indices in Polars' own type; positions are below 2**32."""
     return pl.Series(indices.astype(np.uint32))
-
-
-def _is_plain(series: pl.Series) -> bool:
-    numbers = series.dtype == TIME or (series.dtype.is_numeric() and not series.dtype.is_decimal())
-    return numbers and not series.null_count()
-
-
-def _taken(series: pl.Series, indices: Array) -> pl.Series:
-    """Gather many numbers here: Polars takes longer."""
-    is_time = series.dtype == TIME
-    taken = gather(physical(series) if is_time else in_numpy(series), indices)
-    dtype = TIME_TYPE if is_time else pa.from_numpy_dtype(taken.dtype)
-    return pl.Series(series.name, to_arrow_array(taken, dtype))
 
 
 def in_numpy(series: pl.Series) -> Array:
