@@ -23,7 +23,7 @@ from gpu_ops.core.threads import in_parallel, parts
 from gpu_ops.core.time import LIFETIME, TIME_TYPE
 from gpu_ops.devices.columns import Step
 from gpu_ops.devices.cpu.frame_steps import LazySteps, RowSteps
-from gpu_ops.devices.cpu.frames import Column, Frame
+from gpu_ops.devices.cpu.frames import Frame, FrameColumn
 from gpu_ops.devices.cpu.order import extent as extent_of
 from gpu_ops.devices.cpu.order import take as gather
 from gpu_ops.devices.cpu.series import (
@@ -179,11 +179,11 @@ def ranks(frame: Frame, name: str) -> tuple[Array, Array | None, Frame]:
     if series.dtype == pl.Categorical or isinstance(series.dtype, pl.Enum):
         series = series.cast(pl.String)
     valid = valid_in(series)
-    codes, known = _column_codes(Column.of_series(series if valid is None else series.filter(pl.Series(valid))))
+    codes, known = _column_codes(FrameColumn.of_series(series if valid is None else series.filter(pl.Series(valid))))
     values_of = known.series(name)
     distinct = values_of.sort()
     # To sort values takes an eighth of the time that Polars needs for their order.
-    both, _ = _column_codes(Column.of_series(pl.concat([values_of, distinct])))
+    both, _ = _column_codes(FrameColumn.of_series(pl.concat([values_of, distinct])))
     places = np.empty(len(distinct), np.int64)
     places[both[len(distinct) :]] = np.arange(len(distinct))
     found = gather(gather(places, both[: len(distinct)].astype(np.int64)), codes.astype(np.int64, copy=False))
@@ -196,12 +196,12 @@ def ranks(frame: Frame, name: str) -> tuple[Array, Array | None, Frame]:
 
 def build(columns: dict[str, tuple[Array, Array | None, pa.DataType]]) -> Frame:
     """A frame from arrays, over their memory if possible."""
-    return Frame({name: Column.of_numbers(*column) for name, column in columns.items()})
+    return Frame({name: FrameColumn.of_numbers(*column) for name, column in columns.items()})
 
 
 def build_decimal(name: str, low: Array, high: Array, valid: Array | None, dtype: pa.DataType) -> Frame:
     """A frame of one decimal column from the words of its unscaled values."""
-    return Frame({name: Column.of_series(pl.Series(to_arrow_array(np.stack([low, high], axis=1), dtype, valid)))})
+    return Frame({name: FrameColumn.of_series(pl.Series(to_arrow_array(np.stack([low, high], axis=1), dtype, valid)))})
 
 
 def null_where(frame: Frame, valid: Array | None) -> Frame:
@@ -254,19 +254,19 @@ def _roomy(codes: Array) -> int:
     return max(1 << 16, 2 * len(codes))
 
 
-def _column_codes(column: Column) -> tuple[Array, Column]:
+def _column_codes(column: FrameColumn) -> tuple[Array, FrameColumn]:
     """(codes, values): equal codes for equal values; ``values[code]`` is the value, null included."""
     dtype = column.dtype
     if dtype is None or pa.types.is_floating(dtype):
         codes, values_of = _series_codes(column.series())
-        return codes, Column.of_series(values_of)
+        return codes, FrameColumn.of_series(values_of)
     numbers, valid = column.values()
     codes, distinct = _integer_codes(numbers)
     if valid is None:
-        return codes, Column.of_numbers(distinct, None, dtype)
+        return codes, FrameColumn.of_numbers(distinct, None, dtype)
     there = np.arange(len(distinct) + 1) < len(distinct)
     codes = np.where(valid, codes.astype(np.int64, copy=False), len(distinct))
-    return codes, Column.of_numbers(np.concatenate([distinct, np.zeros(1, distinct.dtype)]), there, dtype)
+    return codes, FrameColumn.of_numbers(np.concatenate([distinct, np.zeros(1, distinct.dtype)]), there, dtype)
 
 
 def _series_codes(series: pl.Series) -> tuple[Array, pl.Series]:

@@ -17,7 +17,7 @@ import polars as pl
 from gpu_ops.core.once import once_for_each_object
 from gpu_ops.core.polars_frames import together
 from gpu_ops.core.time import LIFETIME, TIME_TYPE
-from gpu_ops.devices.cpu.frames import Column, Frame, repeating
+from gpu_ops.devices.cpu.frames import Frame, FrameColumn, repeating
 from gpu_ops.devices.cpu.series import Array, filled, in_numpy, stored_in, valid_in
 
 _NAMESPACE = nw.from_native(pl.LazyFrame()).__narwhals_namespace__()
@@ -99,10 +99,10 @@ class RowSteps:
         """(starts, ends, the payload)."""
         return self._start, self._end, self._frame.without(LIFETIME)
 
-    def _made(self, expressions: Iterable[nw.Expr | str], named: dict[str, nw.Expr]) -> dict[str, Column]:
+    def _made(self, expressions: Iterable[nw.Expr | str], named: dict[str, nw.Expr]) -> dict[str, FrameColumn]:
         """The columns of some expressions, in their order."""
         each = [(None, expression) for expression in expressions] + [*named.items()]
-        made = dict[str, Column | None]()
+        made = dict[str, FrameColumn | None]()
         left, read = list[pl.Expr](), set[str]()
         for called, expression in each:
             if isinstance(expression, str):
@@ -124,7 +124,7 @@ class RowSteps:
             # Constants alone have no height: another column gives it.
             alone = [] if read else ["start"]
             done = self._polars(read | {*alone}).select_seq([*alone, *left])
-            made |= {column.name: Column.of_series(column) for column in done.get_columns()[len(alone) :]}
+            made |= {column.name: FrameColumn.of_series(column) for column in done.get_columns()[len(alone) :]}
         return {name: column for name, column in made.items() if column is not None}
 
     def _polars(self, read: Collection[str]) -> pl.DataFrame:
@@ -133,12 +133,12 @@ class RowSteps:
             return self._frame.with_columns({name: self._column(name) for name in LIFETIME}).polars()
         return together([self._column(name).series(name) for name in read])
 
-    def _column(self, name: str) -> Column:
+    def _column(self, name: str) -> FrameColumn:
         """A column of the payload, or of the lifetime."""
         if name in self._frame or name not in LIFETIME:
             return self._frame[name]
         end = self._start + self._end if isinstance(self._end, int) else self._end
-        return Column.of_numbers(self._start if name == "start" else end, None, TIME_TYPE)
+        return FrameColumn.of_numbers(self._start if name == "start" else end, None, TIME_TYPE)
 
 
 def _holds(condition: pl.Series) -> Array:
@@ -187,7 +187,7 @@ class _Known:
     read: frozenset[str]
     called: str | None = None
     copies: str | None = None
-    constant: Callable[[int], Column] | None = None
+    constant: Callable[[int], FrameColumn] | None = None
 
 
 @once_for_each_object

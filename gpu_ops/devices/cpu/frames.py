@@ -30,7 +30,7 @@ _PIECES = 16
 """So many pieces of a column there may be before they become one."""
 
 
-class Column:
+class FrameColumn:
     """A column in one of these forms, or several: numbers, an array of Arrow, a series of Polars, pieces.
 
     Numbers are those of a type that Arrow, Polars and NumPy store alike. Whatever form it has, its values never change.
@@ -47,7 +47,7 @@ class Column:
         valid: Array | None = None,
         arrow: pa.Array | None = None,
         series: pl.Series | None = None,
-        pieces: Sequence[Column] = (),
+        pieces: Sequence[FrameColumn] = (),
     ) -> None:
         self._length, self._dtype, self._numbers, self._valid = length, dtype, numbers, valid
         self._arrow, self._series, self._pieces = arrow, series, pieces
@@ -56,40 +56,42 @@ class Column:
         return self._length
 
     @staticmethod
-    def of_numbers(numbers: Array, valid: Array | None, dtype: pa.DataType) -> Column:
+    def of_numbers(numbers: Array, valid: Array | None, dtype: pa.DataType) -> FrameColumn:
         """Numbers of a type of fixed width; any number stands under a null."""
         if dtype not in _STORED:
-            return Column(len(numbers), series=series_of("", numbers, valid, dtype))
+            return FrameColumn(len(numbers), series=series_of("", numbers, valid, dtype))
         stored = np.ascontiguousarray(numbers != 0 if dtype == _BOOL else numbers.astype(_STORED[dtype], copy=False))
-        return Column(len(numbers), dtype=dtype, numbers=_fixed(stored), valid=valid)
+        return FrameColumn(len(numbers), dtype=dtype, numbers=_fixed(stored), valid=valid)
 
     @staticmethod
-    def of_arrow(array: pa.Array) -> Column:
+    def of_arrow(array: pa.Array) -> FrameColumn:
         """An array of a type that Polars takes as it is."""
-        return Column(len(array), arrow=array, dtype=array.type if array.type in _STORED else None)
+        return FrameColumn(len(array), arrow=array, dtype=array.type if array.type in _STORED else None)
 
     @staticmethod
-    def of_series(series: pl.Series) -> Column:
+    def of_series(series: pl.Series) -> FrameColumn:
         """A series, whatever its name."""
-        return Column(len(series), series=series, dtype=_TYPES.get(series.dtype) if series.n_chunks() == 1 else None)
+        return FrameColumn(
+            len(series), series=series, dtype=_TYPES.get(series.dtype) if series.n_chunks() == 1 else None
+        )
 
     @staticmethod
-    def of_pieces(columns: Sequence[Column]) -> Column:
+    def of_pieces(columns: Sequence[FrameColumn]) -> FrameColumn:
         """Columns of one type, one behind the other, which are put together when somebody reads them."""
         columns = [each for each in columns if len(each)] or columns[:1]
         if len(columns) == 1:
             return columns[0]
         count, first = sum(map(len, columns)), columns[0].dtype
         if count >= _MANY:
-            return Column(count, series=pl.concat([each.series() for each in columns], rechunk=False))
+            return FrameColumn(count, series=pl.concat([each.series() for each in columns], rechunk=False))
         dtype = first if all(each.dtype == first for each in columns) else None
-        made = Column(count, dtype=dtype, pieces=[part for each in columns for part in each.pieces])
+        made = FrameColumn(count, dtype=dtype, pieces=[part for each in columns for part in each.pieces])
         if len(made.pieces) > _PIECES:
             made.become_one()
         return made
 
     @property
-    def pieces(self) -> Sequence[Column]:
+    def pieces(self) -> Sequence[FrameColumn]:
         """What it consists of."""
         return self._pieces or [self]
 
@@ -170,40 +172,40 @@ class Column:
         made: pa.ChunkedArray = restore(given, kind)
         return made
 
-    def take(self, indices: Array, index: Index) -> Column:
+    def take(self, indices: Array, index: Index) -> FrameColumn:
         """The values at these indices, which are those of an index too."""
         if self._dtype is None:
-            return Column.of_series(self.series()[index.series])
+            return FrameColumn.of_series(self.series()[index.series])
         # Polars takes longer.
         numbers, valid = self.given()
-        return Column.of_numbers(
+        return FrameColumn.of_numbers(
             gather(numbers, indices), None if valid is None else gather(valid, indices), self._dtype
         )
 
-    def cut(self, low: int, high: int) -> Column:
+    def cut(self, low: int, high: int) -> FrameColumn:
         """The values from one to another, in the same memory."""
         self.become_one()
         count = high - low
         if self._numbers is not None:
             valid = None if self._valid is None else self._valid[low:high]
-            return Column(count, dtype=self._dtype, numbers=self._numbers[low:high], valid=valid)
+            return FrameColumn(count, dtype=self._dtype, numbers=self._numbers[low:high], valid=valid)
         if self._arrow is not None:
-            return Column(count, dtype=self._dtype, arrow=self._arrow.slice(low, count))
-        return Column.of_series(self.series().slice(low, count))
+            return FrameColumn(count, dtype=self._dtype, arrow=self._arrow.slice(low, count))
+        return FrameColumn.of_series(self.series().slice(low, count))
 
-    def null_where(self, valid: Array) -> Column:
+    def null_where(self, valid: Array) -> FrameColumn:
         """The column with null where a flag is false."""
         if self._dtype is None:
             kept = pl.select(pl.when(pl.lit(pl.Series(valid))).then(pl.lit(self.series())))
-            return Column.of_series(kept.to_series())
+            return FrameColumn.of_series(kept.to_series())
         numbers, before = self.given()
-        return Column.of_numbers(numbers, valid if before is None else before & valid, self._dtype)
+        return FrameColumn.of_numbers(numbers, valid if before is None else before & valid, self._dtype)
 
-    def nulls(self, count: int) -> Column:
+    def nulls(self, count: int) -> FrameColumn:
         """So many nulls of its type."""
         if self._dtype is not None:
-            return Column.of_numbers(np.zeros(count, _STORED[self._dtype]), np.zeros(count, np.bool_), self._dtype)
-        return Column.of_series(pl.Series(pa.nulls(count)).cast(self.series().dtype))
+            return FrameColumn.of_numbers(np.zeros(count, _STORED[self._dtype]), np.zeros(count, np.bool_), self._dtype)
+        return FrameColumn.of_series(pl.Series(pa.nulls(count)).cast(self.series().dtype))
 
 
 class Index:
@@ -231,7 +233,7 @@ class Frame:
 
     __slots__ = ("_columns",)
 
-    def __init__(self, columns: Mapping[str, Column]) -> None:
+    def __init__(self, columns: Mapping[str, FrameColumn]) -> None:
         self._columns = dict(columns)
 
     @staticmethod
@@ -241,7 +243,7 @@ class Frame:
         if all(column.num_chunks < 2 and is_alike(column.type) for column in table.columns):
             return Frame(
                 {
-                    name: Column.of_arrow(column.chunk(0) if column.num_chunks else pa.array([], column.type))
+                    name: FrameColumn.of_arrow(column.chunk(0) if column.num_chunks else pa.array([], column.type))
                     for name, column in zip(table.column_names, table.columns, strict=True)
                 }
             )
@@ -250,25 +252,25 @@ class Frame:
     @staticmethod
     def of(frame: pl.DataFrame) -> Frame:
         """The columns of a frame of Polars."""
-        return Frame({column.name: Column.of_series(column) for column in frame.get_columns()})
+        return Frame({column.name: FrameColumn.of_series(column) for column in frame.get_columns()})
 
     @staticmethod
     def concat(frames: Sequence[Frame]) -> Frame:
         """All rows, in the columns of the first frame."""
         if len(frames) == 1:
             return frames[0]
-        return Frame({name: Column.of_pieces([each[name] for each in frames]) for name in frames[0].columns})
+        return Frame({name: FrameColumn.of_pieces([each[name] for each in frames]) for name in frames[0].columns})
 
     def __len__(self) -> int:
         return self.height
 
-    def __getitem__(self, name: str) -> Column:
+    def __getitem__(self, name: str) -> FrameColumn:
         return self._columns[name]
 
     def __contains__(self, name: object) -> bool:
         return name in self._columns
 
-    def items(self) -> Iterable[tuple[str, Column]]:
+    def items(self) -> Iterable[tuple[str, FrameColumn]]:
         """The columns with their names."""
         return self._columns.items()
 
@@ -311,21 +313,21 @@ class Frame:
         """The columns but for some."""
         return Frame({name: column for name, column in self._columns.items() if name not in names})
 
-    def with_columns(self, columns: Mapping[str, Column]) -> Frame:
+    def with_columns(self, columns: Mapping[str, FrameColumn]) -> Frame:
         """More columns, or others in place of those of their names."""
         return Frame({**self._columns, **columns})
 
 
-def repeating(constant: pl.Series) -> Callable[[int], Column]:
+def repeating(constant: pl.Series) -> Callable[[int], FrameColumn]:
     """What gives a column in which the only value of a series stands so many times."""
     dtype, missing = constant.to_arrow().type, constant.null_count() > 0
     if dtype in _STORED and not missing:
-        number = Column.of_series(constant).values()[0][0]
-        return lambda count: Column.of_numbers(np.full(count, number), None, dtype)
+        number = FrameColumn.of_series(constant).values()[0][0]
+        return lambda count: FrameColumn.of_numbers(np.full(count, number), None, dtype)
     if constant.dtype == pl.String and not missing:
         text = constant[0]
-        return lambda count: Column.of_arrow(repeated(text, count))
-    return lambda count: Column.of_series(constant.new_from_index(0, count))
+        return lambda count: FrameColumn.of_arrow(repeated(text, count))
+    return lambda count: FrameColumn.of_series(constant.new_from_index(0, count))
 
 
 def rows_at(frame: pl.DataFrame, indices: Array) -> pl.DataFrame:
