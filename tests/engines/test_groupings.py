@@ -68,6 +68,7 @@ PASSES: Mapping[str, Verb] = {
 USES: Mapping[str, Verb] = {
     "apply": lambda s: s.apply(lambda group: group.snapshot().agg(n=g.count())),
     "distinct": lambda s: s.distinct("k"),
+    "one_clock": lambda s: s.advance_time(late="drop", per="k").one_clock(),
 }
 """Verbs of a stream that use the grouping up, or group by columns of their own."""
 

@@ -129,6 +129,8 @@ class FrameColumn:
                 valid, is_bool = validity(self._arrow), self._dtype == _BOOL
                 found = booleans(self._arrow) if is_bool else integers(self._arrow).view(_STORED[self._arrow.type])
             self._valid, self._numbers = valid, _fixed(found)
+        if self._valid is not None and bool(self._valid.all()):
+            self._valid = None  # some rows of a column with nulls may have none
         return self._numbers, self._valid
 
     def values(self) -> tuple[Array, Array | None]:
