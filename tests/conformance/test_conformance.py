@@ -198,10 +198,13 @@ def test_trills_written_pipelines(run: Any) -> None:
     assert run(line)[1][-1] == "passed 1 failed 0 unsupported 0"
     assert run(line | {"query": "snapshot | detect(A B)"})[1][-1] == "passed 0 failed 0 unsupported 1"
     assert run(line | {"query": "session(timeout=3) | snapshot | sum(v)"})[1][0].endswith("no word for session")
-    apart = {"settings": {"on_completed": "cti_infinity", "partitioned": True}, "check": {"ctis": "not asserted"}}
-    inputs = {"s": {"fields": {"v": "int64"}, "events": [each | {"partition": each["start"]} for each in events]}}
-    expected = [each | {"partition": 2} for each in line["expected"]]
-    found = run(line | apart | {"inputs": inputs, "expected": expected})
+    inputs: dict[str, Any] = {
+        "s": {"fields": {"v": "int64"}, "events": [each | {"partition": each["start"]} for each in events]}
+    }
+    settings = {"on_completed": "cti_infinity", "partitioned": True}
+    apart: dict[str, Any] = {"settings": settings, "check": {"ctis": "not asserted"}}
+    expected = [{"kind": "insert", "start": 2, "end": 5, "payload": {"total": 2, "n": 1}, "partition": 2}]
+    found = run({**line, **apart, "inputs": inputs, "expected": expected})
     assert found[1][-1] == "passed 1 failed 0 unsupported 0"
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from itertools import pairwise
 
 import numpy as np
-import polars as pl
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -23,6 +22,9 @@ Event = tuple[int, int, int]
 """Its group, its end, its value."""
 
 
+WORDS = pa.schema([("v", pa.string())])
+
+
 def rows_of(events: list[Event], device: Device, *, ranked: bool = False, negative: bool = False) -> AxisRows:
     events = sorted(events, key=lambda event: event[:2])
     group, high, value = np.array(events, np.int64).reshape(len(events), 3).T.copy()
@@ -30,7 +32,8 @@ def rows_of(events: list[Event], device: Device, *, ranked: bool = False, negati
     frame = None
     if ranked:
         # Of values that are ranked codes compare within a step alone.
-        frame = pl.DataFrame({"v": [chr(ord("m") + each) for each in value]}, schema={"v": pl.String})
+        words = pa.array([chr(ord("m") + each) for each in value], pa.string())
+        frame = device.columns.from_arrow(pa.table({"v": words}))
         value = np.searchsorted(np.unique(value), value)
     order = device.columns.array(~value if negative else value)
     return AxisRows(device.columns.array(group.astype(np.int32)), made, made, {CODES: Column((order,), None)}, frame)
@@ -75,7 +78,7 @@ def test_a_step_reads_what_can_be_the_greatest_in_it(
         read: list[Event] = []
         if found is not None:
             values = (
-                [ord(each) - ord("m") for each in found.frame["v"].to_list()]
+                [ord(each) - ord("m") for each in device.columns.to_arrow(found.frame, WORDS)["v"].to_pylist()]
                 if ranked
                 else [each if kind == "max" else ~each for each in host(found.columns[CODES].arrays[0]).tolist()]
             )
