@@ -1,4 +1,5 @@
 # make demo    the main job: Spark's own event log becomes tables and a picture; then two streams are joined
+# make demo-live  an auction in Kafka, and a live query on Spark over it that is killed and goes on
 # make test    the suite, but for what starts clusters and processes, or asks the RAPIDS planner: make test-services
 # make test-fast    what is quick of it, without Spark
 # make lint | types | bench | test-deep | pictures | lock | jar | kafka | package | clean
@@ -39,11 +40,15 @@ NO_PYTHON := Python 3.11 to 3.14 is missing (install it, or say where it is: mak
 NO_VENV = the venv module of $(FOUND_PYTHON) is missing (on Debian and Ubuntu: apt-get install python3-venv)
 NO_JAVA := Java 17 or newer is missing (install a JRE, or say where it is: JAVA_HOME=/path)
 NO_MAVEN := Maven (mvn) is missing: it fetches the RAPIDS jar, and Kafka
+NO_NETWORK := Maven (mvn) did not fetch Kafka: it needs the network, and Maven Central or a mirror of it in settings.xml
 
-.PHONY: demo test test-fast test-services test-deep bench pictures lint types lock jar kafka package clean java
+.PHONY: demo demo-live test test-fast test-services test-deep bench pictures lint types lock jar kafka package clean java
 
 demo: java $(READY)
 	@$(RUN) -m gpu_ops.apps.demo
+
+demo-live: java $(READY) $(KAFKA_FOLDERS)
+	@$(RUN) -m gpu_ops.apps.demo_live
 
 test: java $(READY)
 	@$(PYTEST)
@@ -128,5 +133,6 @@ $(KAFKA_FOLDERS):
 	@$(if $(FOUND_MAVEN),,$(error $(NO_MAVEN)))echo 'Fetching $(@F)' >&2
 	@rm -rf $(KAFKA)/part/$(@F)
 	@name='$(@F)'; mvn --batch-mode --quiet --update-snapshots -Dstyle.color=never --file "requirements/$${name%-*}.xml" \
-		dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=$(KAFKA)/part/$(@F) >&2
+		dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=$(KAFKA)/part/$(@F) >&2 \
+		|| { echo '$(NO_NETWORK)' >&2; exit 1; }
 	@mv $(KAFKA)/part/$(@F) $@

@@ -154,7 +154,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
     }
-    from tests.support.broker import CONNECTOR
+    from gpu_ops.apps.broker import CONNECTOR
 
     classes = [f"{each}/*" for each in CONNECTOR]
     if _why_no_rapids() is None:

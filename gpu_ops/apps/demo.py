@@ -6,8 +6,6 @@ run`` answers a query that joins two streams.
 
 from __future__ import annotations
 
-import importlib.util
-import os
 import runpy
 import shutil
 import subprocess
@@ -24,11 +22,12 @@ from rich.console import Console
 from rich.markup import escape
 
 from gpu_ops.apps import nexmark
+from gpu_ops.apps.broker import SHORT_LIVED
 from gpu_ops.apps.spark_event_log import SparkLog
 from gpu_ops.apps.spark_report import SparkReport
+from gpu_ops.apps.spark_submit import ROOT, SparkSubmit
 from gpu_ops.errors import GpuOpsError
 
-ROOT = Path(__file__).parents[2]
 CONF = ROOT / "spark_conf"
 OUTPUT = ROOT / "demo_output"
 QUERIES = CONF / "demo" / "queries.py"
@@ -38,9 +37,6 @@ ORDERS = 800_000
 
 AUCTION = CONF / "demo" / "auction.py"
 AUCTION_EVENTS = 100_000
-
-# For JVMs that live for seconds: the optimizing compiler and parallel collectors cost more than they save.
-_SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 def main() -> int:
@@ -75,14 +71,14 @@ def run(output: Path, console: Console) -> None:
     events = output / "event_log"
     events.mkdir(parents=True)
     with tempfile.TemporaryDirectory(prefix="gpu_ops-demo-") as scratch:
-        spark = _Spark(Path(scratch), output / "spark.log")
-        with _step(console, "Spark runs a skewed job on two executors"):
+        spark = SparkSubmit(Path(scratch), output / "spark.log")
+        with step(console, "Spark runs a skewed job on two executors"):
             spark.submit(*_workload(events))
-        with _step(console, "its event log becomes tables"):
+        with step(console, "its event log becomes tables"):
             log = SparkLog(events)
             log.write(output)
         answers = output / "answers"
-        with _step(console, f"Spark answers {QUERIES.relative_to(ROOT)}"):
+        with step(console, f"Spark answers {QUERIES.relative_to(ROOT)}"):
             spark.submit(
                 *("--properties-file", CONF / "local-cpu.properties", CONF / "job.py", QUERIES),
                 *("--input", f"tasks={output / 'tasks.parquet'}", "--input", f"cores={output / 'cores.parquet'}"),
@@ -93,9 +89,9 @@ def run(output: Path, console: Console) -> None:
     shutil.rmtree(answers)
     windows = runpy.run_path(str(QUERIES))
     report = SparkReport(log, output, windows["SIZE"], windows["EVERY"])
-    with _step(console, "the answers become a picture"):
+    with step(console, "the answers become a picture"):
         report.draw().savefig(output / "timeline.png", dpi=150)
-    with _step(console, f"gpu_ops run answers {AUCTION.relative_to(ROOT)}"):
+    with step(console, f"gpu_ops run answers {AUCTION.relative_to(ROOT)}"):
         prices = _auction(output)
     console.print()
     report.print(console)
@@ -106,7 +102,8 @@ def run(output: Path, console: Console) -> None:
 
 
 @contextmanager
-def _step(console: Console, what: str) -> Iterator[None]:
+def step(console: Console, what: str) -> Iterator[None]:
+    """Show what is being done, and then how long it took."""
     start = time.monotonic()
     with console.status(what):
         yield
@@ -143,7 +140,7 @@ def _workload(events: Path) -> Sequence[str | Path]:
     settings = {
         "spark.eventLog.dir": events.as_uri(),
         "spark.eventLog.enabled": "true",
-        "spark.executor.extraJavaOptions": _SHORT_LIVED,
+        "spark.executor.extraJavaOptions": SHORT_LIVED,
         "spark.executor.memory": "700m",
         "spark.sql.shuffle.partitions": "8",
     }
@@ -152,53 +149,6 @@ def _workload(events: Path) -> Sequence[str | Path]:
     for name, value in settings.items():
         options += ["--conf", f"{name}={value}"]
     return [*options, CONF / "demo" / "workload.py", str(ORDERS)]
-
-
-class _Spark:
-    """The ``spark-submit`` of the pyspark package.
-
-    Args:
-        scratch: A temporary folder for SPARK_HOME: local-cluster's workers leave files there, which should not end up
-            in the installed package.
-        printed: The file for Spark's output.
-    """
-
-    def __init__(self, scratch: Path, printed: Path) -> None:
-        package = importlib.util.find_spec("pyspark")
-        if package is None or package.origin is None:
-            raise GpuOpsError("The demo needs pyspark, which is not installed.", remedy="pip install 'gpu_ops[spark]'")
-        self._home = scratch / "spark"
-        self._home.mkdir()
-        for entry in Path(package.origin).parent.iterdir():
-            (self._home / entry.name).symlink_to(entry)
-        self._printed = printed
-        self._environment = {
-            **os.environ,
-            "SPARK_HOME": str(self._home),
-            "PYSPARK_PYTHON": sys.executable,
-            "PYSPARK_DRIVER_PYTHON": sys.executable,
-            # All processes run on this machine, and its name may not resolve.
-            "SPARK_LOCAL_IP": "127.0.0.1",
-            "SPARK_LOCAL_HOSTNAME": "localhost",
-            "SPARK_SUBMIT_OPTS": f"{os.environ.get('SPARK_SUBMIT_OPTS', '')} {_SHORT_LIVED}".strip(),
-        }
-
-    def submit(self, *arguments: str | Path) -> None:
-        """Submit a job and wait for it."""
-        command = [str(self._home / "bin" / "spark-submit"), "--conf", "spark.ui.enabled=false", *map(str, arguments)]
-        # In the repository's root: paths in the property files are relative to it.
-        with self._printed.open("ab") as printed:
-            printed.write(f"$ {' '.join(command)}\n".encode())
-            printed.flush()
-            start = printed.tell()
-            code = subprocess.run(  # noqa: S603  (our own arguments)
-                command, cwd=ROOT, env=self._environment, stdout=printed, stderr=printed, check=False
-            ).returncode
-        if code:
-            with self._printed.open("rb") as said:
-                said.seek(start)
-                last = b"".join(said.readlines()[-20:]).decode(errors="replace")
-            raise GpuOpsError(f"spark-submit failed with exit code {code}.\n{last}", remedy=f"See {self._printed}.")
 
 
 if __name__ == "__main__":

@@ -19,9 +19,9 @@ from unittest import mock
 import pyarrow as pa
 
 import gpu_ops as g
+from gpu_ops.apps.broker import CONNECTOR
 from gpu_ops.engines.spark.streams import log, query, sinks
 from gpu_ops.topics.writing import TopicWriter
-from tests.support.broker import CONNECTOR
 from tests.support.epochs import SCHEMA, read, run
 
 SEAMS: list[tuple[Any, str]] = [

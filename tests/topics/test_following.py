@@ -13,13 +13,14 @@ import pyarrow as pa
 import pytest
 
 import gpu_ops as g
+from gpu_ops.apps.broker import Broker
 from gpu_ops.engines.live import following_topics
 from gpu_ops.engines.live.running_query import RunningQuery
 from gpu_ops.topics import reading, writing
 from gpu_ops.topics.writing import TopicWriter
 from tests.support import topic_followers
-from tests.support.broker import Broker
 from tests.support.cluster import until
+from tests.support.messages import committed
 from tests.support.rows import rows
 from tests.support.topic_followers import SCHEMA, bids, query
 
@@ -59,8 +60,8 @@ def few_messages(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def held(kafka: Broker, into: str) -> list[Any]:
     """What a topic holds for those who read what is committed."""
-    found = [json.loads(message.value()) for message in kafka.read(into)]
-    assert [message.key() for message in kafka.read(into)] == [each["item"].encode() for each in found]
+    found = [json.loads(message.value()) for message in committed(kafka, into)]
+    assert [message.key() for message in committed(kafka, into)] == [each["item"].encode() for each in found]
     return as_rows(found)
 
 
@@ -101,7 +102,7 @@ def test_a_reader_makes_at_least_once_to_once(
     plan: dict[str, Any] = {"source": source.name, "into": into, "servers": kafka.servers, "delivery": "at_least_once"}
     assert topic_followers.run(tmp_path, "behind the commit", 3, **plan) == -9
     assert topic_followers.run(tmp_path, None, **plan) == 0
-    found = kafka.read(into)
+    found = committed(kafka, into)
     assert len(found) > len(expected)
     once = {tuple(message.headers()): json.loads(message.value()) for message in found}
     assert [name for name, _ in found[0].headers()] == ["gpu_ops-run", "gpu_ops-epoch", "gpu_ops-row"]
@@ -387,11 +388,11 @@ def test_two_topics_and_late_rows(kafka: Broker, tmp_path: Path) -> None:
     write(two, [20, 41], partition=1)
     live = g.restore(path, plan, device="cpu")
     live.follow({"one": one, "two": two}, **options)
-    found = [json.loads(message.value()) for message in kafka.read(into.name)]
+    found = [json.loads(message.value()) for message in committed(kafka, into.name)]
     counted = sorted((each["start"][17:19], each["item"], each["n"]) for each in found)
     assert counted == [("00", "a", 3), ("00", "b", 3), ("10", "a", 2), ("20", "a", 1)]
     assert live.status().late == {"diverted": 1}
-    (message,) = kafka.read(late.name)
+    (message,) = committed(kafka, late.name)
     assert pa.ipc.open_stream(message.value()).read_all().num_rows == 1
 
 
