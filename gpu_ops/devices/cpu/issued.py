@@ -30,17 +30,18 @@ OWN = numba.types.Array(numba.types.int64, 2, "C")
 _OWN_BOOLS = numba.types.Array(numba.types.boolean, 2, "C")
 _BOOLS = numba.types.Array(numba.types.boolean, 2, "C", readonly=True)
 
-HELD, WINDOW, SEEN, ISSUED, OPEN, KEY_COLUMNS = range(6)
-"""The columns of a key: how many rows its window has, the number of the window (-1 for none), the place that concerned
-it last, the one at which its row was issued, and where this is among those of the step (-1 for an earlier step)."""
+HELD, EVER, SHOWN_HELD, SHOWN_EVER, WINDOW, SEEN, ISSUED, OPEN, KEY_COLUMNS = range(9)
+"""The columns of a key, which fit a line of the cache: how many rows its window has, and how many have come into it;
+both as they were when its row was issued; the number of the window (-1 for none), the place that concerned it last, the
+one at which its row was issued, and where this is among those of the step (-1 for an earlier step)."""
 
 HIGH, LOW, KNOWN, SHOWN, IS_NULL, TOTAL_COLUMNS = range(6)
 """The columns of a total, behind those of the key: the sum as two limbs of 32 bits, how many values it is of, and what
 was issued last: the value, as its bits if it is a double, and whether it is null."""
 
-COUNTS, COLUMN, ENTRANCE, DOUBLE, FIELDS = range(5)
-"""The fields of a total: whether it counts, the number of its column (-1 for rows), whether rows that leave still
-count, and whether it is a double."""
+COUNTS, COLUMN, DOUBLE, LINE, FIELDS = range(5)
+"""The fields of a total: whether it counts, the number of its column, whether it is a double, and which line of values
+has it."""
 
 START, END, CODE, OF, VALUES = range(5)
 """The lines of rows of earlier steps: from where they are valid and up to where, the key, the window, from here on the
@@ -70,12 +71,11 @@ def _own(total: Any) -> Any:
 
 @inlined
 def _add(state: Any, key: Any, row: Any, sign: int, some: Ints, totals: Any, values: Any, valid: Any) -> None:
-    """A row comes, or leaves; `some` are the totals that this changes, beside the counts of all rows that are in."""
-    state[key, HELD] += sign
+    """A row comes, or leaves; `some` are the totals that this changes."""
     for number in range(some.size):
         each = unsigned(some[number])
         column, at = totals[each, COLUMN], _own(each)
-        if column >= 0 and valid.shape[1] and not valid[column, row]:
+        if valid.shape[1] and not valid[column, row]:
             continue
         state[key, at + unsigned(KNOWN)] += sign
         if totals[each, COUNTS]:
@@ -92,7 +92,10 @@ def _add(state: Any, key: Any, row: Any, sign: int, some: Ints, totals: Any, val
 
 
 @inlined
-def _close(state: Any, key: Any, place: int, count: int, until: Ints, ended: Any, numbers: Ints) -> None:
+def _close(
+    state: Any, key: Any, place: int, lines: int, held: Ints, ever: Ints, totals: Any, until: Ints, ended: Any,
+    numbers: Ints,
+) -> None:  # fmt: skip
     """The row of a window ends."""
     if state[key, OPEN] >= 0:
         until[unsigned(state[key, OPEN])] = place
@@ -100,10 +103,16 @@ def _close(state: Any, key: Any, place: int, count: int, until: Ints, ended: Any
         at = unsigned(numbers[ENDED])
         ended[START, at], ended[END, at] = state[key, ISSUED], place
         ended[CODE, at], ended[OF, at] = np.int64(key), state[key, WINDOW]
-        for each in range(count):
-            own = _own(each)
-            ended[VALUES + each, at] = state[key, own + unsigned(SHOWN)]
-            ended[VALUES + count + each, at] = state[key, own + unsigned(IS_NULL)]
+        for each in range(lines):
+            ended[VALUES + lines + each, at] = 0
+        for each in range(held.size):
+            ended[VALUES + held[each], at] = state[key, SHOWN_HELD]
+        for each in range(ever.size):
+            ended[VALUES + ever[each], at] = state[key, SHOWN_EVER]
+        for each in range(totals.shape[0]):
+            own, line = _own(each), totals[each, LINE]
+            ended[VALUES + line, at] = state[key, own + unsigned(SHOWN)]
+            ended[VALUES + lines + line, at] = state[key, own + unsigned(IS_NULL)]
         numbers[ENDED] += 1
     state[key, ISSUED] = UNKNOWN
 
@@ -127,8 +136,8 @@ def _in_order(touched: Ints, count: int, state: Any) -> None:
 
 @kernel(
     *(INT, INT, INTS, CODES, INTS, INTS, INT_TABLE, _BOOLS, INTS, CODES, INTS, INT_TABLE, _BOOLS),
-    *(INT_TABLE, INTS, INTS, OWN, output(INT), output(INT), output(INT), output(INT), output(INT), OWN, _OWN_BOOLS),
-    *(OWN, output(FLOAT), output(INT), output(INT)),
+    *(INTS, INTS, INT_TABLE, INTS, INTS, OWN, output(INT), output(INT), output(INT), output(INT), output(INT), OWN),
+    *(_OWN_BOOLS, OWN, output(FLOAT), output(INT), output(INT)),
     allocates=False,
 )
 def issue(  # noqa: C901, PLR0912, PLR0915  (one walk: its parts would take all of its arrays)
@@ -145,6 +154,8 @@ def issue(  # noqa: C901, PLR0912, PLR0915  (one walk: its parts would take all 
     goes: Ints,
     gone_values: Any,
     gone_valid: Any,
+    held: Ints,
+    ever: Ints,
     totals: Any,
     adding: Ints,
     taking: Ints,
@@ -177,8 +188,10 @@ def issue(  # noqa: C901, PLR0912, PLR0915  (one walk: its parts would take all 
         goes: Likewise.
         gone_values: Likewise.
         gone_valid: Likewise.
-        totals: The totals, with the fields above.
-        adding: Those that a row changes as it comes, beside the counts of all rows that are in.
+        held: The lines of values that show how many rows are in.
+        ever: Those that show how many have come.
+        totals: All other totals, with the fields above.
+        adding: Those that a row changes as it comes.
         taking: Those that it changes as it leaves.
         state: The keys, with the columns above.
         touched: Room for all keys.
@@ -186,7 +199,7 @@ def issue(  # noqa: C901, PLR0912, PLR0915  (one walk: its parts would take all 
         until: Up to where; `UNKNOWN` if nothing supersedes it. No room if nobody asks for it.
         issued: Its key.
         of: The number of its window; no room if nobody asks for it.
-        made: Its values, a line for each total.
+        made: Its values, a line for each total, counts of rows too.
         nulls: False for each of these.
         ended: Room for rows of earlier steps that end, a column for each.
         double: A double.
@@ -194,9 +207,10 @@ def issue(  # noqa: C901, PLR0912, PLR0915  (one walk: its parts would take all 
         numbers: See `NUMBERS`.
 
     Returns:
-        `DONE`; or the number of a total whose sum does not fit 64 bits.
+        `DONE`; or the line of a total whose sum does not fit 64 bits.
     """
     size, come, gone, coming, going = totals.shape[0], 0, 0, starts.size, ends.size
+    lines, shows_held, shows_ever = made.shape[0], held.size > 0, ever.size > 0
     while True:
         place = limit
         if come < coming:
@@ -214,6 +228,7 @@ def issue(  # noqa: C901, PLR0912, PLR0915  (one walk: its parts would take all 
                 state[key, SEEN] = place
                 touched[unsigned(count)] = np.int64(key)
                 count += 1
+            state[key, HELD] -= 1
             _add(state, key, row, -1, taking, totals, gone_values, gone_valid)
         while come < coming and starts[_row(comes, come)] == place:
             row = _row(comes, come)
@@ -229,9 +244,11 @@ def issue(  # noqa: C901, PLR0912, PLR0915  (one walk: its parts would take all 
                 else:
                     state[key, WINDOW] = numbers[WINDOWS]
                     numbers[WINDOWS] += 1
-                state[key, HELD], state[key, ISSUED] = 0, UNKNOWN
+                state[key, HELD], state[key, EVER], state[key, ISSUED] = 0, 0, UNKNOWN
                 for each in range(size * TOTAL_COLUMNS):
                     state[key, KEY_COLUMNS + each] = 0
+            state[key, HELD] += 1
+            state[key, EVER] += 1
             _add(state, key, row, 1, adding, totals, values, valid)
         if count <= _FEW:
             _in_order(touched, count, state)
@@ -239,17 +256,16 @@ def issue(  # noqa: C901, PLR0912, PLR0915  (one walk: its parts would take all 
             key, at = unsigned(touched[unsigned(number)]), unsigned(numbers[MADE])
             if not state[key, HELD] and not pinned:
                 if until.size and state[key, ISSUED] != UNKNOWN:
-                    _close(state, key, place, size, until, ended, numbers)
+                    _close(state, key, place, lines, held, ever, totals, until, ended, numbers)
                 state[key, ISSUED], state[key, WINDOW] = UNKNOWN, -1
                 continue
             changed = state[key, ISSUED] == UNKNOWN
+            changed |= shows_held & (state[key, HELD] != state[key, SHOWN_HELD])
+            changed |= shows_ever & (state[key, EVER] != state[key, SHOWN_EVER])
             for each in range(size):
-                own = _own(each)
+                own, line = _own(each), unsigned(totals[each, LINE])
                 value, is_null = state[key, own + unsigned(KNOWN)], False
-                if totals[each, COUNTS]:
-                    if totals[each, COLUMN] < 0 and not totals[each, ENTRANCE]:
-                        value = state[key, own + unsigned(KNOWN)] = state[key, HELD]
-                else:
+                if not totals[each, COUNTS]:
                     is_null = value == 0
                     high = state[key, own + unsigned(HIGH)] + (state[key, own + unsigned(LOW)] >> _LIMB)
                     low = state[key, own + unsigned(LOW)] & _LOWER
@@ -260,10 +276,10 @@ def issue(  # noqa: C901, PLR0912, PLR0915  (one walk: its parts would take all 
                     elif -_MOST - 1 <= high <= _MOST:
                         value = (high << _LIMB) | low
                     else:
-                        return each
-                made[each, at] = value
+                        return int(totals[each, LINE])
+                made[line, at] = value
                 if is_null:  # memory that nobody touches costs nothing
-                    nulls[each, at] = True
+                    nulls[line, at] = True
                     numbers[NULLS] += 1
                 changed |= is_null or value != state[key, own + unsigned(SHOWN)]
                 changed |= state[key, own + unsigned(IS_NULL)] != 0
@@ -271,15 +287,20 @@ def issue(  # noqa: C901, PLR0912, PLR0915  (one walk: its parts would take all 
                 continue
             if until.size:
                 if state[key, ISSUED] != UNKNOWN:
-                    _close(state, key, place, size, until, ended, numbers)
+                    _close(state, key, place, lines, held, ever, totals, until, ended, numbers)
                 until[at] = UNKNOWN
             since[at], issued[at] = place, np.int64(key)
             if of.size:
                 of[at] = state[key, WINDOW]
             state[key, ISSUED], state[key, OPEN] = place, np.int64(at)
+            state[key, SHOWN_HELD], state[key, SHOWN_EVER] = state[key, HELD], state[key, EVER]
+            for each in range(held.size):
+                made[unsigned(held[each]), at] = state[key, HELD]
+            for each in range(ever.size):
+                made[unsigned(ever[each]), at] = state[key, EVER]
             for each in range(size):
                 own = _own(each)
-                state[key, own + unsigned(SHOWN)] = made[each, at]
+                state[key, own + unsigned(SHOWN)] = made[unsigned(totals[each, LINE]), at]
                 if not totals[each, COUNTS]:
                     state[key, own + unsigned(IS_NULL)] = state[key, own + unsigned(KNOWN)] == 0
             numbers[MADE] += 1

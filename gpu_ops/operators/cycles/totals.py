@@ -23,7 +23,7 @@ from gpu_ops.operators.operator import BatchInput, Operator, StepInput
 from gpu_ops.operators.state.fields import NUMBERED_TIME, nullable_columns, row_columns
 from gpu_ops.operators.state.row_runs import RowRuns
 from gpu_ops.operators.state.rows import GroupInterner, rows_from_arrow
-from gpu_ops.plan.cycles import IssuedTotals, Total
+from gpu_ops.plan.cycles import IssuedTotals
 
 _KEY_NUMBERS = {"held": m.HELD, "window": m.WINDOW, "issued": m.ISSUED}
 _TOTAL_NUMBERS = {"high": m.HIGH, "low": m.LOW, "known": m.KNOWN, "shown": m.SHOWN, "null": m.IS_NULL}
@@ -86,20 +86,32 @@ class IssuedTotalsOperator(Operator, nodes=(IssuedTotals,)):
         self._keys = GroupInterner(node.by, schema, device)
         self._key_schema = pa.schema([schema.field(name) for name in node.by])
         self._columns = list(dict.fromkeys(each.column for each in node.totals if each.column is not None))
-        self._totals = np.array([self._fields(each) for each in node.totals], np.int64)
-        # How many rows are in is known of each window.
-        moved = [at for at, each in enumerate(node.totals) if each.column is not None or each.entrance]
-        self._adding = np.array(moved, np.int64)
-        self._taking = np.array([at for at in moved if not node.totals[at].entrance], np.int64)
-        self._width = m.KEY_COLUMNS + len(node.totals) * m.TOTAL_COLUMNS
+        # How many rows are in a window, and how many have come into it, is known of each.
+        rows = [at for at, each in enumerate(node.totals) if each.counts and each.column is None]
+        self._held = np.array([at for at in rows if not node.totals[at].entrance], np.int64)
+        self._ever = np.array([at for at in rows if node.totals[at].entrance], np.int64)
+        others = [at for at in range(len(node.totals)) if at not in rows]
+        self._totals = np.array([self._fields(at) for at in others], np.int64).reshape(-1, m.FIELDS)
+        self._adding = np.arange(len(others))
+        self._taking = np.array([at for at, each in enumerate(others) if not node.totals[each].entrance], np.int64)
+        self._places = [self._state_of(at, others) for at in range(len(node.totals))]
+        self._width = m.KEY_COLUMNS + len(others) * m.TOTAL_COLUMNS
         self._state = np.zeros((0, self._width), np.int64)
         self._numbers = np.zeros(m.NUMBERS, np.int64)
         self._kept = _LeavingRuns(("high",), device)
         self._opens, self._ends = False, True
 
-    def _fields(self, total: Total) -> list[int]:
-        column = -1 if total.column is None else self._columns.index(total.column)
-        return [int(total.counts), column, int(total.entrance), int(total.double)]
+    def _fields(self, line: int) -> list[int]:
+        total = self._node.totals[line]
+        return [int(total.counts), self._columns.index(total.column or ""), int(total.double), line]
+
+    def _state_of(self, line: int, others: Sequence[int]) -> dict[str, int]:
+        """The columns of the state by the names of what is kept of a total; what it does not have is 0."""
+        if line not in others:
+            entrance = self._node.totals[line].entrance
+            return {"known": m.EVER, "shown": m.SHOWN_EVER} if entrance else {"known": m.HELD, "shown": m.SHOWN_HELD}
+        begin = m.KEY_COLUMNS + others.index(line) * m.TOTAL_COLUMNS
+        return {name: begin + at for name, at in _TOTAL_NUMBERS.items()}
 
     gives_open = True
 
@@ -176,9 +188,9 @@ class IssuedTotalsOperator(Operator, nodes=(IssuedTotals,)):
         self._numbers[[m.MADE, m.ENDED, m.NULLS]] = 0
         why = m.issue(
             cti, int(node.pinned), comes.starts, comes.codes, comes.arriving, comes.windows, comes.values, comes.valid,
-            goes.ends, goes.codes, goes.leaving, goes.values, goes.valid, self._totals, self._adding,
-            self._taking, self._state, np.empty(len(self._state), np.int64), lines.since, lines.until, lines.key,
-            lines.of, lines.values, lines.nulls, ended, double, double.view(np.int64), self._numbers,
+            goes.ends, goes.codes, goes.leaving, goes.values, goes.valid, self._held, self._ever, self._totals,
+            self._adding, self._taking, self._state, np.empty(len(self._state), np.int64), lines.since, lines.until,
+            lines.key, lines.of, lines.values, lines.nulls, ended, double, double.view(np.int64), self._numbers,
         )  # fmt: skip
         if why != m.DONE:
             raise SumOverflowError(
@@ -241,8 +253,9 @@ class IssuedTotalsOperator(Operator, nodes=(IssuedTotals,)):
         shown = self._shown
         if self._opens or not len(shown):
             return None
-        state, at = self._state[shown], m.KEY_COLUMNS + np.arange(len(self._node.totals)) * m.TOTAL_COLUMNS
-        values, nulls = state[:, at + m.SHOWN].T, state[:, at + m.IS_NULL].T != 0
+        state = self._state[shown]
+        values = np.stack([state[:, each["shown"]] for each in self._places])
+        nulls = np.stack([state[:, each["null"]] != 0 if "null" in each else shown < 0 for each in self._places])
         ends = np.full(len(shown), MAX_TIME)
         return self._rows(_Lines(state[:, m.ISSUED], ends, shown, state[:, m.WINDOW], values, nulls), wanted)
 
@@ -298,9 +311,10 @@ class IssuedTotalsOperator(Operator, nodes=(IssuedTotals,)):
         count, columns = len(self._keys), self._device.columns
         self._make_room()
         own = {name: self._state[:count, at] for name, at in _KEY_NUMBERS.items()}
-        for each in range(len(self._node.totals)):
-            begin = m.KEY_COLUMNS + each * m.TOTAL_COLUMNS
-            own |= {f"{name} {each}": self._state[:count, begin + at] for name, at in _TOTAL_NUMBERS.items()}
+        none = np.zeros(count, np.int64)
+        for each, places in enumerate(self._places):
+            kept = {name: self._state[:count, places[name]] if name in places else none for name in _TOTAL_NUMBERS}
+            own |= {f"{name} {each}": values for name, values in kept.items()}
         made = {"windows": pa.table({name: pa.array(np.ascontiguousarray(each)) for name, each in own.items()})}
         made["number"] = pa.table({"next": pa.array([int(self._numbers[m.WINDOWS])])})
         if self._node.by and self._keys.keys is not None:
@@ -340,10 +354,9 @@ class IssuedTotalsOperator(Operator, nodes=(IssuedTotals,)):
         count = windows.num_rows
         for name, at in _KEY_NUMBERS.items():
             self._state[:count, at] = windows[name].to_numpy()
-        for each in range(len(self._node.totals)):
-            begin = m.KEY_COLUMNS + each * m.TOTAL_COLUMNS
-            for name, at in _TOTAL_NUMBERS.items():
-                self._state[:count, begin + at] = windows[f"{name} {each}"].to_numpy()
+        for each, places in enumerate(self._places):
+            for name, at in places.items():
+                self._state[:count, at] = windows[f"{name} {each}"].to_numpy()
         self._numbers[m.WINDOWS] = tables["number"]["next"][0].as_py()
         if "inside" in tables:
             self._kept.put_back(rows_from_arrow(tables["inside"], self._device))
