@@ -69,7 +69,7 @@ class FilterProject(EachPiece, nodes=(Expressions,)):
         """
         chain = self._chain
         if all(node.copies is not None for node in chain):
-            return Events(events.start, events.end, _copied(chain, events.frame, self._device))
+            return Events(events.start, events.end, _copied(chain, events, self._device))
         return _evaluated(*_ready(chain, events, self._device), self._device)
 
     def answers(self, pieces: Iterator[Events], schema: pa.Schema) -> Iterator[pa.Table]:
@@ -79,17 +79,20 @@ class FilterProject(EachPiece, nodes=(Expressions,)):
             yield self._device.columns.answer(events.start, events.end, events.frame, steps, schema)
 
 
-def _copied(nodes: Sequence[Expressions], frame: Any, device: Device) -> Any:
-    """A frame behind nodes that only pick and rename columns: nothing is evaluated."""
-    columns = device.columns
-    sources = {str(name): str(name) for name in frame.columns}
+def _copied(nodes: Sequence[Expressions], events: Events, device: Device) -> Any:
+    """A frame behind nodes that only pick and rename columns, or starts: nothing is evaluated."""
+    columns, frame = device.columns, events.frame
+    sources = {str(name): str(name) for name in ("start", *frame.columns)}
     for node in nodes:
         picked = {name: sources[source] for name, source in (node.copies or {}).items()}
-        sources = {**sources, **picked} if node.beside else picked
+        sources = {**(sources if node.beside else {"start": "start"}), **picked}
+    del sources["start"]
     kept = [name for name, source in sources.items() if name == source]
     parts = [columns.select(frame, kept)] if kept else []
     for name, source in sources.items():
-        if name != source:
+        if source == "start":
+            parts.append(columns.build({name: (events.start, None, nodes[-1].schema.field(name).type)}))
+        elif name != source:
             parts.append(columns.rename(columns.select(frame, [source]), source, name))
     return columns.select(columns.beside(*parts), list(sources)) if parts else frame
 

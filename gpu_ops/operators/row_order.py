@@ -80,13 +80,16 @@ def stable_order(keys: Sequence[Any], like: Any, device: Device) -> Any:
 def in_order(keys: Sequence[Any]) -> bool:
     """Whether rows are in order by some keys, the first one before the others."""
     tied = None
-    for key in keys:
-        falls, same = key[1:] < key[:-1], key[1:] == key[:-1]
+    for at, key in enumerate(keys):
+        before, after, is_last = key[:-1], key[1:], at + 1 == len(keys)
+        if tied is None and not is_last and bool((after > before).all()):
+            return True
+        falls = after < before
         if bool((falls if tied is None else falls & tied).any()):
             return False
-        tied = same if tied is None else same & tied
-        if not bool(tied.any()):
-            return True
+        if not is_last:
+            same = after == before
+            tied = same if tied is None else same & tied
     return True
 
 

@@ -490,7 +490,7 @@ class Expressions(Unary):
 
     @cached_property
     def copies(self) -> dict[str, str] | None:
-        """The columns that it picks or renames, from new names to old ones, if it does no more."""
+        """The columns that it picks or renames, from new names to old ones or ``start``, if it does no more."""
         return None
 
     @cached_property
@@ -595,7 +595,7 @@ class Project(Expressions):
 
     @cached_property
     def copies(self) -> dict[str, str] | None:
-        return copied(self.expressions, frozenset(self.input.schema.names))
+        return copied(self.expressions, frozenset({*self.input.schema.names, "start"}))
 
     @property
     def names(self) -> Mapping[str, str]:
