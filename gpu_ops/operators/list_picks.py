@@ -126,7 +126,7 @@ def _starts(node: ListPick, flat: Any, begins: Any, sizes: Any) -> Any:
     starts = np.zeros(len(flat), np.bool_)
     starts[begins[sizes > 0]] = True
     for key in node.keys:
-        (codes,) = _ranks([flat.field(key)])
+        (codes,) = ranks([flat.field(key)])
         starts[1:] |= codes[1:] != codes[:-1]
     return starts
 
@@ -134,11 +134,11 @@ def _starts(node: ListPick, flat: Any, begins: Any, sizes: Any) -> Any:
 def _codes(node: ListPick, flat: Any, given: Sequence[Any]) -> list[Any]:
     """Whole numbers in the order of keys: those of elements, and of each argument."""
     own = flat.field(node.keys[0])
-    codes = _ranks([own, *(each.cast(own.type) if each.type != own.type else each for each in given)])
+    codes = ranks([own, *(each.cast(own.type) if each.type != own.type else each for each in given)])
     return [-each for each in codes] if node.descending else codes
 
 
-def _ranks(columns: Sequence[Any]) -> list[Any]:
+def ranks(columns: Sequence[Any]) -> list[Any]:
     """int64: where each value stands in the order of all; null is before the first one."""
     whole = pa.concat_arrays([each.combine_chunks() if isinstance(each, pa.ChunkedArray) else each for each in columns])
     known = whole.is_valid().to_numpy(zero_copy_only=False)

@@ -73,7 +73,9 @@ class PlannedPick:
 
 def is_pick(node: e.Expression) -> bool:
     """Whether a node may be such a method."""
-    return isinstance(node, e.FunctionCall) and node.of is not None and node.name.lower() in _NAMES
+    if not isinstance(node, e.FunctionCall) or any(isinstance(each, e.LambdaFunction) for each in node.arguments):
+        return False
+    return node.of is not None and node.name.lower() in _NAMES
 
 
 def planned_pick(

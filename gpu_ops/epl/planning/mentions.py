@@ -20,19 +20,30 @@ def aggregate_calls(nodes: Sequence[Any]) -> Iterator[e.FunctionCall]:
             yield part
 
 
-def properties_of(node: Any, events: StreamScope) -> Iterator[str]:
-    """The columns of properties that are in an expression, but for those that aggregates read."""
+def properties_of(node: Any, events: StreamScope, own: frozenset[str] = frozenset()) -> Iterator[str]:
+    """The columns of properties that are in an expression, but for those that aggregates read.
+
+    Args:
+        node: The expression.
+        events: The streams.
+        own: Names that are something else in it: parameters of functions of elements.
+    """
 
     def is_path(part: Any) -> bool:
         return isinstance(part, e.Name) or (isinstance(part, e.Member) and is_path(part.of))
 
     def into(part: Any) -> bool:
-        if isinstance(part, q.Query) or (isinstance(part, e.FunctionCall) and is_aggregate(part)):
+        if isinstance(part, q.Query | e.LambdaFunction) or (isinstance(part, e.FunctionCall) and is_aggregate(part)):
             return False
         return not is_path(part)
 
+    def root(part: Any) -> str:
+        return root(part.of) if isinstance(part, e.Member) else str(part.name)
+
     for part in parts(node, into):
-        if is_path(part) and str(part) != "current_timestamp":
+        if isinstance(part, e.LambdaFunction):
+            yield from properties_of(part.body, events, own | {*part.parameters})
+        elif is_path(part) and root(part) not in own and str(part) != "current_timestamp":
             try:
                 bound = events.property(part)
             except PlacedError:

@@ -19,6 +19,7 @@ from gpu_ops.core.time import TICK
 from gpu_ops.epl import queries as q
 from gpu_ops.epl.inlining import rebuilt
 from gpu_ops.epl.patterns import EventFilter
+from gpu_ops.epl.planning.list_functions import is_list_method
 from gpu_ops.epl.planning.parts import parts
 from gpu_ops.epl.planning.planned import Ledger, PlannedStatement, known_type
 from gpu_ops.epl.planning.scopes import EventScope, WindowedStream
@@ -244,7 +245,9 @@ def planned_sieve(stream: q.StreamTerm, ledger: Ledger) -> StandingFilter | None
     """
     source, within = stream.source, list(parts(stream.source))
     names = {part.name for part in within if isinstance(part, e.Name)}
-    if not isinstance(source, EventFilter) or any(isinstance(part, q.Query | e.Variable) for part in within):
+    if not isinstance(source, EventFilter) or any(
+        isinstance(part, q.Query | e.Variable) or is_list_method(part) for part in within
+    ):
         return None
     schema, arrivals = known_type(source, ledger), ledger.arrivals[source.type_name]
     if names & set(ledger.variables) or not isinstance(arrivals, Feed):
@@ -279,7 +282,9 @@ def _is_plain(template: Statement, query: q.Query, ledger: Ledger) -> bool:
         return False
     within = list(parts(query))[1:]
     names = {part.name for part in within if isinstance(part, e.Name)}
-    is_alone = not any(isinstance(part, q.Query) for part in within) and not names & set(ledger.variables)
+    is_alone = not any(isinstance(part, q.Query) or is_list_method(part) for part in within) and not names & set(
+        ledger.variables
+    )
     return is_alone and isinstance(stream.source, EventFilter)
 
 

@@ -24,6 +24,7 @@ from gpu_ops.epl.planning.joins import JoinedStream, conjuncts, join_of, joined_
 from gpu_ops.epl.planning.known_contexts import ContextNames, reads_context, with_context_properties
 from gpu_ops.epl.planning.known_windows import NAMED, SILENT, KnownWindow, over_named
 from gpu_ops.epl.planning.levels import levels_of
+from gpu_ops.epl.planning.list_functions import is_list_method
 from gpu_ops.epl.planning.looking_back import LookingBack, looks_into_window
 from gpu_ops.epl.planning.looking_in_joins import LookingInJoin
 from gpu_ops.epl.planning.mentions import aggregate_calls, local_keys, properties_of
@@ -293,7 +294,8 @@ class _QueryPlanner:
             if query.joins
             else LookingBack(windows, query.stream.views, StreamScope(streams), within=self._context.key)
         )
-        events = EventScope(streams, looking, in_join=self._in_join, variables=self._variables, context=self._context)
+        listed = self._subqueries.asked(lists_alone=True)
+        events = EventScope(streams, looking, listed, self._in_join, self._variables, self._context)
         condition = without(query.where, self._held)
         condition = with_bounds_as_said(condition) if query.joins and condition is not None else condition
         where = None if condition is None or _waits(condition) else bind_condition(condition, events).value
@@ -339,13 +341,13 @@ class _QueryPlanner:
         is_kept = windowed or by_group
         self._shows_none = snapshot and not is_kept and self._holds_nothing()
         is_iterable = self._ledger.asks and is_kept and not momentary
-        rows = windows.memberships if looking is None else looking.rows(windows.memberships)
+        rows = listed.over(windows.memberships if looking is None else looking.rows(windows.memberships))
         rows = _where(rows, where, str(condition))
         rows = Project(rows, tuple(read), keep=True, said=aggregates.words) if read else rows
         gives_new, gives_content, ticks = self._instances.delivers(kind, content=is_iterable, is_kept=is_kept)
         waiting = None
         if windows.in_batches and looking is not None:
-            waiting = extended(_where(looking.waiting(windows.content), where), read)
+            waiting = extended(_where(listed.over(looking.waiting(windows.content)), where), read)
         delivered = Deliveries(
             rows,
             ticks,
@@ -365,29 +367,30 @@ class _QueryPlanner:
         )
         node: Node = delivered
         for matches in self._content if not by_group else ():
-            some = extended(_where(matches, where), read)
+            some = extended(_where(listed.over(matches), where), read)
             content = replace(delivered, rows=some, new=False, old=False, content=True, marks=False, snapshot=None)
             node = Union((node, Filter(content, nw.col(ROW) == HELD)))
         if self._keeps_last and not (windowed or by_group or momentary) and looking is not None and self._ledger.asks:
-            node = Union((node, self._last_event(delivered, looking, where, read)))
+            node = Union((node, self._last_event(delivered, looking, listed, where, read)))
         values = tuple(each.aggregate.name for each in made)
         if by_all := (kind == "aggregated and grouped" and output is not None and output.selection == "all"):
             for name in values:
                 if pa.types.is_nested(delivered.schema.field(name).type):
                     raise unsupported(query.group_by[0], "output all with arrays")
         for rate in aggregates.rates:
-            points = extended(_where(self._arrived, where), read)
+            points = extended(_where(listed.over(self._arrived), where), read)
             node = rate.over(node, points, self._ledger.ticks, levels[0])
         node = aggregates.nested.over(node, _where(rows, None if passes is None else nw.col(passes)), levels)
         node = self._instances.of_rows(node, rows, made, kind, is_iterable=is_iterable)
         node = self._looked(node, looking, by_group=by_group)
-        node = self._with_variables(node if limited else asked.over(node), windowed=windowed, limited=limited)
+        later = limited and self._is_asked_later(asked, looking)
+        node = self._with_variables(node if later else asked.over(node), windowed=windowed, limited=limited)
         by = tuple(names) if kind in {"row per group", "aggregated and grouped"} else ()
         if isinstance(self._statement.body, s.CreateWindow):
             node = Filter(node, (nw.col(ROW) != OLD) | ~nw.col(SILENT))
         node = self._left_in_order(node, windows) if limited or self._instances.holds else node
         node = self._had(node, output if limited else None, having, kind, by, values if by_all else ())
-        node = self._at_output(node, asked, looking) if limited else node
+        node = self._at_output(node, asked, looking) if later else node
         node = self._instances.ended(node, kind, by, self._shown_kinds)
         return self._shown(node, items, order, streams, windows)
 
@@ -410,6 +413,7 @@ class _QueryPlanner:
         self,
         delivered: Deliveries,
         looking: LookingBack,
+        listed: Asked,
         where: nw.Expr | None,
         read: Sequence[nw.Expr],
     ) -> Node:
@@ -418,7 +422,7 @@ class _QueryPlanner:
             raise unsupported(self._query, "sub-queries of the last event (IterableUnbound)")
         if any(each.life not in {"alive", "ever"} for each in delivered.aggregates):
             raise unsupported(self._query, "aggregates of rows that left of the last event (IterableUnbound)")
-        rows = looking.rows(DataWindow(self._arrived, Last(1), self._context.key, (PLACE,)))
+        rows = listed.over(looking.rows(DataWindow(self._arrived, Last(1), self._context.key, (PLACE,))))
         rows = extended(_where(rows, where), read)
         content: Node = replace(
             delivered, rows=rows, aggregates=(), new=False, old=False, content=True, marks=False, snapshot=None
@@ -430,6 +434,14 @@ class _QueryPlanner:
         found = Lookup(delivered.rows, content, tuple(looked))
         schema = delivered.schema
         return cast_to(found, schema, {name: name for name in schema.names}, ())
+
+    def _is_asked_later(self, asked: Asked, looking: LookingBack | None) -> bool:
+        """Whether rows ask as they are output; methods of lists alone they ask as they come, for conditions."""
+        later = bool(asked) or (looking is not None and looking.later is not None and looking.has_previous)
+        if later and self._query.having is not None and any(map(is_list_method, parts(self._query.having))):
+            what = "methods of lists in 'having' beside what rows look up as they are output"
+            raise unsupported(self._query.having, what)
+        return later
 
     def _with_variables(self, node: Node, *, windowed: bool, limited: bool) -> Node:
         """Deliveries with the variables that they read, and with their changes if the rate reads them."""

@@ -20,6 +20,7 @@ from gpu_ops.epl.planning.chosen_events import placed
 from gpu_ops.epl.planning.known_contexts import ContextNames
 from gpu_ops.epl.planning.known_windows import KnownWindow
 from gpu_ops.epl.planning.levels import levels_of
+from gpu_ops.epl.planning.list_functions import PlannedMethod, is_list_method, planned_list_method
 from gpu_ops.epl.planning.list_methods import PlannedPick, is_pick, planned_pick
 from gpu_ops.epl.planning.looking_back import GROUPWIN, LookingBack, looks_into_window, looks_to_arrivals
 from gpu_ops.epl.planning.parts import parts
@@ -85,13 +86,14 @@ class Subqueries:
     count: int = 0
     picks: int = 0
 
-    def asked(self, *, before: bool = False) -> Asked:
+    def asked(self, *, before: bool = False, lists_alone: bool = False) -> Asked:
         """Those of some clauses.
 
         Args:
             before: Whether they hold what they did before the row came, as in a stream's filter.
+            lists_alone: Whether the clauses may ask methods of lists, and no sub-queries.
         """
-        return Asked(self, before)
+        return Asked(self, before, lists_alone)
 
     def number(self) -> int:
         """The next number, which names columns."""
@@ -111,11 +113,13 @@ class Asked:
     Attributes:
         all: The sub-queries of the statement.
         before: As in `Lookup`.
+        lists_alone: As in `Subqueries.asked`.
     """
 
     all: Subqueries
     before: bool
-    _lookups: list[_LookedUp | PlannedPick] = field(default_factory=list)
+    lists_alone: bool = False
+    _lookups: list[_LookedUp | PlannedPick | PlannedMethod] = field(default_factory=list)
     _known: dict[e.Expression, Bound] = field(default_factory=dict)
 
     def special(self, node: e.Expression, scope: BindingScope) -> Bound | None:
@@ -128,8 +132,10 @@ class Asked:
         Raises:
             PlacedError: The sub-query cannot be planned.
         """
-        if is_pick(node):
+        if is_pick(node) or is_list_method(node):
             return self._picked(node, scope)
+        if self.lists_alone:
+            return None
         match node:
             case q.Subquery(query) | q.Exists(query):
                 options = query
@@ -147,9 +153,14 @@ class Asked:
         """What a method finds in a list that an aggregate or a sub-query makes."""
         if node not in self._known:
             assert isinstance(node, e.FunctionCall)  # noqa: S101  (it is a method)
-            found = planned_pick(node, scope, self.all.streams.windows, f"@picked {self.all.numbered()}")
+            name = f"@picked {self.all.numbered()}"
+            found = planned_pick(node, scope, self.all.streams.windows, name) if is_pick(node) else None
             if found is None:
-                return None
+                method = planned_list_method(node, scope, name) if is_list_method(node) else None
+                if method is None:
+                    return None
+                found = None, method.made
+                self._lookups.append(method)
             pick, self._known[node] = found
             self._lookups += [] if pick is None else [pick]
         return self._known[node]
@@ -164,7 +175,7 @@ class Asked:
             PlacedError: A sub-query reads a property that the rows do not have.
         """
         for each in self._lookups:
-            if isinstance(each, PlannedPick):
+            if isinstance(each, PlannedPick | PlannedMethod):
                 rows = each.over(rows)
                 continue
             known = set(rows.schema.names)

@@ -31,6 +31,7 @@ import gpu_ops.operators.ledger.at_clock
 import gpu_ops.operators.ledger.inserted
 import gpu_ops.operators.ledger.ledger
 import gpu_ops.operators.lifetimes
+import gpu_ops.operators.list_methods
 import gpu_ops.operators.list_picks
 import gpu_ops.operators.patterns.pattern
 import gpu_ops.operators.row_patterns.matches

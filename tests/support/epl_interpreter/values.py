@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from gpu_ops.epl import queries as q
 from gpu_ops.texts import expressions as e
+from tests.support.epl_interpreter import lists
 from tests.support.epl_interpreter.clock import Span, whole_milliseconds
 
 
@@ -465,6 +466,10 @@ def _call(node: e.FunctionCall, scope: Scope) -> Any:
         return found[0]
     if node.of is None and node.name in scope.around.declarations:
         return _declared(node.name, node.arguments, scope)
+    takes = any(isinstance(each, e.LambdaFunction) for each in node.arguments)
+    asks = takes or isinstance(node.of, q.Subquery) or node.name not in _METHODS
+    if node.of is not None and asks and node.name in lists.NAMES and _class(node.of) not in {"Math", "Integer"}:
+        return lists.enumerated(node, scope)
     known = node.name if node.of is None else f"{_class(node.of)}.{node.name}"
     if known == "current_timestamp":
         return scope.around.now
@@ -535,10 +540,6 @@ _METHODS: dict[str, Callable[..., Any]] = {
     "countOf": len,
     "firstOf": lambda given: given[0] if given else None,
     "lastOf": lambda given: given[-1] if given else None,
-    "sumOf": lambda given: sum(each for each in given if each is not None),
-    "reverse": lambda given: given[::-1],
-    "take": lambda given, count: given[:count],
-    "takeLast": lambda given, count: given[max(0, len(given) - count) :],
     "getDayOfWeek": lambda time: _instant(time).isoweekday() % 7 + 1,
     "getDayOfMonth": lambda time: _instant(time).day,
     "getDayOfYear": lambda time: _instant(time).timetuple().tm_yday,
