@@ -31,8 +31,9 @@ DUE = "@due"
 ROW = "@row"
 """The column that says what a delivered row is (int8): one of the constants below."""
 
-NEW, OLD, HELD, MARK, EMPTY = range(5)
-"""A row of the insert stream, of the remove stream, of the content asked for; how many rows a turn moved; no row."""
+NEW, OLD, HELD, MARK, EMPTY, FIRED = range(6)
+"""A row of the insert stream, of the remove stream, of the content asked for; how many rows a turn moved; no row; what
+an output rate had counted where it fired."""
 
 SINCE, UNTIL = "@since", "@until"
 """The columns of matches with the clock at their first members and at their last ones."""

@@ -50,7 +50,10 @@ def order_of(numbered: tuple[tuple[int, RunningStatement], ...], depths: Mapping
         return Order(numbered, tuple((at, known[at]) for at in TopologicalSorter(above).static_order()))
     except CycleError:
         triggers = frozenset(name for at in setting for name in known[at].plan.reads)
-        return Order(numbered, plain, None if triggers & {each.target for each in known.values()} else triggers)
+        # The clock may be what makes an output that sets variables.
+        every = any(setter.at_outputs for at in setting if (setter := known[at].plan.setting) is not None)
+        every |= bool(triggers & {each.target for each in known.values()})
+        return Order(numbered, plain, None if every else triggers)
 
 
 def _read(statement: RunningStatement) -> tuple[str, ...]:

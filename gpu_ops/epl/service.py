@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from gpu_ops.core.arguments import whole
-from gpu_ops.core.turns import ENDED, INSTANCE, LEVEL, PLACE, STEP, TURN
+from gpu_ops.core.turns import ENDED, FIRED, INSTANCE, LEVEL, PLACE, ROW, STEP, TURN
 from gpu_ops.epl.deployments import Deployments
 from gpu_ops.epl.failed_turns import in_turns
 from gpu_ops.epl.groups import StatementGroup
@@ -149,7 +150,10 @@ class Service:
         if plan.context is not None and isinstance(plan.context.leaf, Feed):
             arrived = {**arrived, plan.context.leaf: self._instances(statement, arrived, ticks, first, cti)}
         made = statement.step(arrived, (deployments.ticks, ticks), cti)
-        if plan.setting is not None:
+        if plan.setting is not None and plan.setting.at_outputs:
+            fired = made.filter(pc.equal(made[ROW], FIRED)).select([*plan.setting.triggers, PLACE])
+            variables.changed(number, plan.setting, fired, statement.failure)
+        elif plan.setting is not None:
             made = variables.changed(number, plan.setting, made, statement.failure)
         return made
 
@@ -493,10 +497,10 @@ class Service:
             return statement.schema.empty_table()  # it has no window
         if statement.plan.variable is not None:
             return self._in_instances(statement, [statement.plan.variable[0]])
-        if statement.plan.setting is not None and statement.plan.setting.context:
-            return self._in_instances(statement, statement.plan.setting.names)
-        if statement.plan.setting is not None:
-            return self._deployments.variables.table(statement.plan.setting.names)
+        setting = statement.plan.setting
+        if setting is not None and not setting.at_outputs:
+            names = setting.names
+            return self._in_instances(statement, names) if setting.context else self._deployments.variables.table(names)
         if statement.plan.change is not None and not statement.plan.change.into:
             return self._deployments.windows[statement.plan.change.window].content()
         return statement.held(self._asked(statement, ask=True))

@@ -239,3 +239,61 @@ class OutputRate(Node):
     def describe(self) -> str:
         groups = f" by {', '.join(self.group)}" if self.group else ""
         return f"OutputRate {f'{self.selection} ' if self.selection else ''}{self.rate} of {self.kind}{groups}"
+
+
+@dataclass(frozen=True, eq=False)
+class RateCounts(Node):
+    """What an output rate has counted where its condition holds (Esper: ``output when … then set``).
+
+    A row stands at the delivery that makes the condition hold, or at the change of a variable that does, of which the
+    next tick makes an output.
+
+    Attributes:
+        output: The output rate.
+
+    Raises:
+        PlanError: Its rate has no condition.
+    """
+
+    output: OutputRate
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.output.rate.every, When):
+            raise PlanError("Only a condition of output reads counts.", remedy="Say: output when ….")
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return self.output.inputs
+
+    def over(self, *inputs: Node) -> Node:
+        return replace(self, output=self.output.over(*inputs))
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        counts = [(name, pa.int64()) for name in (*COUNTS, LAST_OUTPUT)]
+        return pa.schema([*counts, (ROW, pa.int8()), (ORDER, pa.int64())])
+
+    @property
+    def duration(self) -> int | None:
+        return TICK
+
+    stateless = False
+
+    gathers = True
+
+    collects = True
+
+    @property
+    def together(self) -> tuple[str, ...]:
+        return ()
+
+    def needs(self, wanted: Sequence[str]) -> Sequence[tuple[str, ...]]:
+        return self.output.needs(())
+
+    def split(self, below: Sequence[Split]) -> Split:
+        return self.output.split(below)
+
+    time_rule = OutputRate.time_rule
+
+    def describe(self) -> str:
+        return f"RateCounts {self.output.rate}"

@@ -199,7 +199,8 @@ WRONG = {
     "create variable int v; select v from A": r"'v' is a variable, and a property of 'A'\. \[line 1, column 31\]",
     "select n + k from A": r"'\+' takes numbers, and 'k' is of type string",
     "select * from A where n": r"'where' takes a condition, and 'n' is of type int",
-    "select v from A output when n > 1 then set n = 0": "gpu_ops sets no variable at an output",
+    "select v from A output first when n > 1 then set n = 0": "gpu_ops has no output first … then set",
+    "select v from A output when n > 1 then set n = k": "There is no 'k'",
     "on B set n = w; @name('r') select sum(v * n) from A": "The statement 'r' has read the variable 'n' once",
     "@name('r') select v from A limit n; on B set n = w": "The statement 'r' has read the variable 'n' once",
 }

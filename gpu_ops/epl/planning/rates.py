@@ -103,11 +103,7 @@ def _condition(output: Output, resolve: Numbers, conditions: Conditions | None) 
             return EveryPeriod(_span(output.rate, resolve))
         case Crontab(fields=fields):
             return AtTimes(crontab_times(fields, output.rate, resolve))
-        case OutputWhen(condition=condition, assignments=assignments):
-            if assignments:
-                raise failure_at(
-                    assignments[0], "gpu_ops sets no variable at an output.", construct="output when … then set"
-                )
+        case OutputWhen(condition=condition):
             if conditions is None:
                 raise failure_at(condition, "There is no condition for output here.", construct="output when")
             return When(conditions(condition))

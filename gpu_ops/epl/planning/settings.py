@@ -34,6 +34,7 @@ class VariableSetting:
         context: The context whose instances have these variables each for itself; nothing for none.
         added: For each variable that only grows by something: that, as the column `@added`. It may be computed for all
             rows at once, and summed.
+        at_outputs: Whether the rows that trigger it are the firings of the statement's own output rate.
     """
 
     names: tuple[str, ...]
@@ -42,6 +43,13 @@ class VariableSetting:
     values: Node
     added: Mapping[str, Node]
     context: str = ""
+    at_outputs: bool = False
+
+    @property
+    def triggers(self) -> list[str]:
+        """The columns of the rows that trigger it."""
+        variables = {column_of(name) for name in self.reads}
+        return [name for name in self.rows.schema.names if name not in variables]
 
     @property
     def own(self) -> tuple[str, ...]:

@@ -41,6 +41,7 @@ from gpu_ops.epl.planning.refusals import (
 )
 from gpu_ops.epl.planning.row_patterns import recognized
 from gpu_ops.epl.planning.scopes import CountScope, DeliveredScope, EventScope, WindowedStream
+from gpu_ops.epl.planning.settings_at_outputs import beside_counts, set_at_outputs, with_assignments
 from gpu_ops.epl.planning.subqueries import Asked, Subqueries, asks
 from gpu_ops.epl.planning.tables import into_table, with_into, with_tables
 from gpu_ops.epl.planning.triggers import planned_setting, planned_variable
@@ -112,7 +113,8 @@ def planned(statement: Statement, ledger: Ledger) -> PlannedStatement:
         if "iterate_only" in str(each.value).lower():
             raise unsupported(each, "match_recognize that is iterated alone (iterate_only)", "Leave the hint out.")
     context = context_of(statement, ledger)
-    query = with_context_properties(names.query(query))
+    names.among(query)
+    query = with_context_properties(names.query(with_assignments(query, names, ledger)))
     variables = VariableColumns(ledger.variables, names.found.changing)
     around = ContextNames(context, query)
     plan = _QueryPlanner(statement, query, ledger, variables, around).plan()
@@ -217,6 +219,7 @@ class _QueryPlanner:
         self._words: dict[str, str] = {}
         self._reads: list[str] = []
         self._in_join: LookingInJoin | None = None
+        self._rate: OutputRate | None = None
         self._subqueries = Subqueries(ledger, context)
         self._keeps_last = any(each.name.lower() == "iterableunbound" for each in statement.annotations)
         self._selector = query.selector or ("irstream" if ledger.irstream else "istream")
@@ -471,6 +474,7 @@ class _QueryPlanner:
         waits = bool(self._query.order_by) and (selection, kind) != ("last", "un-aggregated")
         judged, ticks, rate = having is not None, self._ledger.ticks, output.rate
         node = OutputRate(node, ticks, rate, selection, kind, by, values, shows, _PASSES, waits, judged)  # type: ignore[arg-type]
+        self._rate = node
         return node if having is None else Filter(node, (nw.col(ROW) != HELD) | nw.col(_PASSES))
 
     def _look_later(
@@ -834,7 +838,15 @@ class _QueryPlanner:
         if query.insert is not None:
             inserts = {"": (NEW,), "istream": (NEW,), "rstream": (OLD,), "irstream": (NEW, OLD)}[query.insert.selector]
         listens = sum(isinstance(term.source, EventFilter) for term in query.streams) + self._subqueries.count
-        return PlannedStatement(lean(node), shown, reads, kinds, inserts, streams=listens)
+        setting = set_at_outputs(query, self._ledger, self._context)
+        if setting is not None:
+            assert self._rate is not None  # noqa: S101  (it has a condition of output)
+            node = beside_counts(node, self._rate)
+        condition = parts(getattr(getattr(query.output, "rate", None), "condition", None))
+        filtering = frozenset(part.name for part in condition if isinstance(part, e.Variable))
+        return PlannedStatement(
+            lean(node), shown, reads, kinds, inserts, streams=listens, setting=setting, filtering=filtering
+        )
 
     def _limit(self) -> tuple[int | None, int]:
         limit = self._query.limit

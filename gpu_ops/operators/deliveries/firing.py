@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -55,10 +55,13 @@ class Firings:
         place: int64 places: of the delivery that fired it, whose rows are part of the output, or of a tick.
         due: int64: the clock at which a tick's firing fell due; `NEVER` where a delivery fired. Of the deliveries at a
             tick's place those that fell due later are not part of the output.
+        counted: Where a condition held, with what it had counted by then: on the host, by the names `COUNTS` and
+            `LAST_OUTPUT`, beside ``"place"``.
     """
 
     place: Any
     due: Any
+    counted: Mapping[str, Ints] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.place)
@@ -134,6 +137,7 @@ class FiringTimes:
         never = rate.after_rows is not None or rate.after is not None
         self._state = _FiringState(rate.since, NEVER if never else MIN_TIME, rate.since)
         self._seen = False
+        self._counts: list[tuple[int, ...]] = []
         past = None if rate.after is None else rate.after.after(np.array([rate.since]))
         self._opens = None if past is None else int(past[0])
 
@@ -183,7 +187,9 @@ class FiringTimes:
         if len(clock):
             self._state.clock = int(clock[-1])
         array = self._device.columns.array
-        return Firings(array(firing), array(due))
+        counted = np.array(self._counts, np.int64).reshape(-1, 2 + len(COUNTS)).T
+        self._counts = []
+        return Firings(array(firing), array(due), dict(zip(("place", *COUNTS, LAST_OUTPUT), counted, strict=True)))
 
     def _counted(self, marks: TurnMarks, clocks: Ints) -> tuple[TurnMarks, Ints]:
         """The deliveries that count, on the host, and the clock at each."""
@@ -333,6 +339,9 @@ class FiringTimes:
                 low, count = high, 2 * count
                 continue
             found = low + int(here[0])
+            counted = (int(marks.place[found]), *(int(each[here[0]]) for each in numbers), state.fired // 1000)
+            if marks.changed is None or not marks.changed[found] or state.turned == NEVER:
+                self._counts.append(counted)
             if marks.changed is not None and marks.changed[found]:
                 if state.turned == NEVER:
                     state.turned, tick = int(clocks[found]), int(np.searchsorted(at, marks.place[found]))

@@ -11,7 +11,7 @@ import pyarrow as pa
 from gpu_ops.core.polars_frames import empty_table
 from gpu_ops.core.state_tables import Field, StateTable, Tables, counter
 from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK, TIME_TYPE
-from gpu_ops.core.turns import ASK, CHANGED, CLOCK, DUE, EMPTY, ENTERED, HELD, LEFT, MARK, NEW, OLD, ORDER, ROW
+from gpu_ops.core.turns import ASK, CHANGED, CLOCK, DUE, EMPTY, ENTERED, FIRED, HELD, LEFT, MARK, NEW, OLD, ORDER, ROW
 from gpu_ops.devices import Device
 from gpu_ops.operators.deliveries.firing import Firings, FiringTimes, TurnMarks, stretches
 from gpu_ops.operators.deliveries.first_rows import FirstOfGroups
@@ -28,7 +28,7 @@ from gpu_ops.operators.events import Events, concat
 from gpu_ops.operators.operator import BatchInput, Operator, StepInput
 from gpu_ops.operators.row_order import greatest_by, in_order, run_starts, stable_order
 from gpu_ops.operators.state.fields import nullable_columns
-from gpu_ops.plan.rates import OutputRate, When
+from gpu_ops.plan.rates import OutputRate, RateCounts, When
 
 _FEW = 4096
 """Rows that are kept are looked through again when there are twice as many as were needed then, and so many more."""
@@ -417,6 +417,36 @@ class OutputRateOperator(Operator, nodes=(OutputRate,)):
         rows = table.drop_columns("place")
         names = [name.removeprefix(_PREFIX) for name in rows.column_names]
         return Events(place, TICK, columns.from_arrow(rows.rename_columns(names)))
+
+
+class RateCountsOperator(OutputRateOperator, nodes=(RateCounts,)):
+    """What a rate has counted where its condition holds: it keeps no rows.
+
+    Args:
+        node: The node.
+        device: Where arrays live.
+    """
+
+    def __init__(self, node: RateCounts, device: Device) -> None:
+        super().__init__(node.output, device)
+
+    def needs(self, wanted: tuple[str, ...]) -> Sequence[tuple[str, ...]]:
+        """The columns that its condition reads."""
+        return self._node.needs(())
+
+    def _output(self, deliveries: Events | None, ticks: tuple[Any, Any]) -> list[Events]:
+        device = self._device
+        none = device.columns.array(np.zeros(0, np.int64))
+        marks = TurnMarks(none, none, none)
+        if deliveries is not None:
+            kinds = kinds_of(deliveries.frame, device)
+            marks = self._marks(deliveries, kinds, self._rows(deliveries, kinds))
+        counted = {**self._times.step(marks, ticks).counted}
+        place = device.columns.array(counted.pop("place"))
+        columns = {name: (device.columns.array(each), None, pa.int64()) for name, each in counted.items()}
+        columns[ROW] = np.full_like(place, FIRED, dtype=np.int8), None, pa.int8()
+        columns[ORDER] = np.zeros_like(place), None, pa.int64()
+        return [Events(place, TICK, device.columns.build(columns))]
 
 
 _PREFIX = "row/"

@@ -1,0 +1,112 @@
+"""`output when … then set`: beside the interpreter, in any cut, on each device and over a checkpoint."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpu_ops import epl
+from gpu_ops.errors import TextError
+from tests.support.epl_interpreter import Interpreter
+from tests.support.epl_on_runtime import RuntimeEngine, rows_of
+from tests.support.epl_scripts import NAME, SCHEMA, Advance, Scenario, Send, Step, played, same_traces, scripts
+from tests.support.examples import examples
+
+_CREATED = "create variable int n = 0; create variable long c = 1;"
+_SETTING = ["on B set n = w", "on A(v = 2) set n = v", "on B set c = c + 1"]
+_READING = [
+    "select v from A output when n > 0 then set n = 0",
+    "select v from A output when n > 1 then set n = n - 1, c = c + count_insert",
+    "select v from A output when count_insert >= c then set c = c + 1",
+    "select irstream v from A#length(2) output when count_insert_total > c then set c = count_insert_total + 1",
+    "select sum(v) as q from A#time(1 sec) output when count_remove > 0 and c > 0 then set c = count_remove_total",
+    "select k, sum(v) as q from A#time(1 sec) group by k output last when count_insert > c then set c = c + 1",
+    "select k, count(*) as q from A group by k output all when n > 0 then set n = 0",
+]
+
+
+@st.composite
+def _texts(draw: st.DrawFn) -> str:
+    setting = draw(st.lists(st.sampled_from(_SETTING), max_size=2))
+    both = draw(st.permutations([f"@name('{NAME}') {draw(st.sampled_from(_READING))}", *setting]))
+    return _CREATED + ";".join(both)
+
+
+def _jumping(script: tuple[Step, ...]) -> tuple[Step, ...]:
+    """The same without walks of the clock: each tick of these is a step of its own."""
+    return tuple(Advance(step.now) if isinstance(step, Advance) else step for step in script)
+
+
+@pytest.mark.slow
+@given(st.sampled_from(["cpu", "array"]), _texts(), scripts(10).map(_jumping))
+@examples(20)
+def test_outputs_and_variables_are_those_of_the_interpreter(device: str, text: str, script: tuple[Step, ...]) -> None:
+    scenario = Scenario(text, script, in_any_order=True)
+    engine, interpreter = RuntimeEngine(SCHEMA, device=device), Interpreter(SCHEMA)
+    found, wanted = played(scenario, engine), played(scenario, interpreter)
+    assert same_traces(found, wanted, scenario)
+    assert dict(engine.runtime.variables) == interpreter.variables
+
+
+@pytest.mark.slow
+@given(_texts(), scripts(10).map(_jumping), st.integers(0, 4))
+@examples(10)
+def test_no_cut_and_no_checkpoint_changes_them(
+    tmp_path_factory: pytest.TempPathFactory, text: str, script: tuple[Step, ...], kept: int
+) -> None:
+    path = tmp_path_factory.mktemp("kept") / "runtime.checkpoint"
+    singly, together = epl.Runtime(SCHEMA, start=0), epl.Runtime(SCHEMA, start=0, device="array")
+    for each in (singly, together):
+        each.deploy(text)
+    for at, (name, steps) in enumerate(groupby(script, lambda step: isinstance(step, Send) and step.type_name)):
+        some = list(steps)
+        if at == kept:
+            together.checkpoint(path)
+            together = epl.Runtime.restore(path)
+        if name:
+            rows = [step.row for step in some if isinstance(step, Send)]
+            one_by_one = [_shown(each) for row in rows for each in singly.send(str(name), row)]
+            assert [_shown(each) for each in together.send(str(name), rows)] == one_by_one
+        for step in some:
+            if isinstance(step, Advance):
+                moved = [_shown(each) for each in singly.advance(step.now)]
+                assert [_shown(each) for each in together.advance(step.now)] == moved
+        assert dict(singly.variables) == dict(together.variables)
+
+
+def _shown(each: epl.Delivery) -> tuple[str, Any, Any]:
+    return each.statement, *(None if rows is None else rows_of(rows) for rows in (each.new, each.old))
+
+
+def test_a_variable_says_when_and_is_set_back() -> None:
+    # A(v)   1     2  3      4
+    # B(w)      1
+    # clock               10
+    # n      0  1 0                at once
+    runtime = epl.Runtime(SCHEMA, start=0)
+    runtime.deploy(
+        _CREATED + "on B set n = w; @name('s') select v from A output when n > 0 then set n = 0, c = count_insert"
+    )
+    told = []
+    for name, row in [("A", {"v": 1}), ("B", {"w": 1}), ("A", {"v": 2}), ("A", {"v": 3}), ("", 10), ("A", {"v": 4})]:
+        made = runtime.send(name, row) if name else runtime.advance(row)
+        told.append([_shown(each)[1] for each in made if each.statement == "s"])
+    assert told == [[], [], [], [], [[{"v": 1}, {"v": 2}, {"v": 3}]], []]
+    assert dict(runtime.variables) == {"n": 0, "c": 1}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("select v from A output snapshot when n > 0 then set n = 0", "output snapshot … then set"),
+        ("select v from A output when n > 0 then set m = 0", "There is no variable 'm'"),
+        ("select v from A output when n > 0 then set n = 2.5", "is of type int"),
+    ],
+)
+def test_wrong(text: str, said: str) -> None:
+    with pytest.raises(TextError, match=said):
+        epl.Runtime(SCHEMA).deploy(_CREATED + text)
