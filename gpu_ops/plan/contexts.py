@@ -356,7 +356,7 @@ class EndOutput(OfInstances):
     """Rows held back until so many have come in their instance, or until it ends, where they are output.
 
     Where an instance ends that has no rows to show, there is an empty delivery. Rows of the content pass (Esper: output
-    every so many events, output when terminated).
+    every so many events, output when terminated). A mark at an end is a row that is output there if no other is.
 
     Attributes:
         by: Columns of whose values each combination has last rows.

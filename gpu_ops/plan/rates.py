@@ -266,7 +266,8 @@ class RateCounts(Node):
         return self.output.inputs
 
     def over(self, *inputs: Node) -> Node:
-        return replace(self, output=self.output.over(*inputs))
+        deliveries, ticks = inputs
+        return replace(self, output=replace(self.output, deliveries=deliveries, ticks=ticks))
 
     @cached_property
     def schema(self) -> pa.Schema:

@@ -115,6 +115,13 @@ def test_one_at_a_time_by_the_clock() -> None:
         ("select v from Click#time(9 sec) output snapshot when terminated", [(None, None)]),
         ("select sum(v) as s from Click#time(9 sec) output snapshot when terminated", [([{"s": None}], None)]),
         ("select rstream v from Click#time(9 sec) output all when terminated", [([{"v": 1}, {"v": 2}], None)]),
+        (
+            "select sum(v) as s from Click#time(9 sec) output when terminated",
+            [([{"s": 1}, {"s": 3}, {"s": None}], None)],
+        ),
+        ("select sum(v) as s from Click(v > 2) output all when terminated", [([{"s": None}], None)]),
+        ("select sum(v) as s from Click output every 3 events and when terminated", [([{"s": 1}, {"s": 3}], None)]),
+        ("select sum(v) as s from Click output every 2 events and when terminated", [([{"s": 3}], None)]),
         ("select rstream v from Click#time(10 sec)", []),
         ("select sum(v) as s from Click#time(10 sec) output snapshot when terminated", [([{"s": 3}], None)]),
     ],

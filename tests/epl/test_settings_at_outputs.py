@@ -79,7 +79,8 @@ def test_no_cut_and_no_checkpoint_changes_them(
 
 
 def _shown(each: epl.Delivery) -> tuple[str, Any, Any]:
-    return each.statement, *(None if rows is None else rows_of(rows) for rows in (each.new, each.old))
+    new, old = (None if rows is None else rows_of(rows) for rows in (each.new, each.old))
+    return each.statement, new, old
 
 
 def test_a_variable_says_when_and_is_set_back() -> None:
@@ -92,8 +93,9 @@ def test_a_variable_says_when_and_is_set_back() -> None:
         _CREATED + "on B set n = w; @name('s') select v from A output when n > 0 then set n = 0, c = count_insert"
     )
     told = []
-    for name, row in [("A", {"v": 1}), ("B", {"w": 1}), ("A", {"v": 2}), ("A", {"v": 3}), ("", 10), ("A", {"v": 4})]:
-        made = runtime.send(name, row) if name else runtime.advance(row)
+    events: list[Any] = [("A", {"v": 1}), ("B", {"w": 1}), ("A", {"v": 2}), ("A", {"v": 3}), 10, ("A", {"v": 4})]
+    for each_event in events:
+        made = runtime.advance(each_event) if isinstance(each_event, int) else runtime.send(*each_event)
         told.append([_shown(each)[1] for each in made if each.statement == "s"])
     assert told == [[], [], [], [], [[{"v": 1}, {"v": 2}, {"v": 3}]], []]
     assert dict(runtime.variables) == {"n": 0, "c": 1}

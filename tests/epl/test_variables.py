@@ -200,7 +200,7 @@ WRONG = {
     "select n + k from A": r"'\+' takes numbers, and 'k' is of type string",
     "select * from A where n": r"'where' takes a condition, and 'n' is of type int",
     "select v from A output first when n > 1 then set n = 0": "gpu_ops has no output first … then set",
-    "select v from A output when n > 1 then set n = k": "There is no 'k'",
+    "select v from A output when n > 1 then set n = k": "'output' has no property 'k'",
     "on B set n = w; @name('r') select sum(v * n) from A": "The statement 'r' has read the variable 'n' once",
     "@name('r') select v from A limit n; on B set n = w": "The statement 'r' has read the variable 'n' once",
 }

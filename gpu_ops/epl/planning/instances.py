@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import narwhals as nw
 
-from gpu_ops.core.turns import ASK, CLOCK, DUE, INSTANCE, NEW
+from gpu_ops.core.turns import ASK, CLOCK, DUE, INSTANCE, MARK, NEW, ROW
 from gpu_ops.epl import queries as q
 from gpu_ops.epl import statements as s
 from gpu_ops.epl.patterns import EventFilter
@@ -21,7 +21,7 @@ from gpu_ops.plan.contexts import EndOutput, InstanceAsks, InstanceContent, Leav
 from gpu_ops.plan.deliveries import Delivered
 from gpu_ops.plan.joins import Union, cast_to
 from gpu_ops.plan.lookups import Looked, Lookup
-from gpu_ops.plan.nodes import Filter, Node, Project
+from gpu_ops.plan.nodes import Filter, Node, Project, extended
 from gpu_ops.plan.rates import Kind
 from gpu_ops.texts import expressions as e
 from gpu_ops.texts.binding.scope import unknown
@@ -199,14 +199,19 @@ class InstancePlan:
             if self.at_ends == "snapshot":
                 return InstanceContent(node, context.leaf, tuple(late))
             return OfInstances(node, context.leaf, tuple(late), in_time=self._in_time)
-        ends = self.at_ends in {"snapshot", "last"}
-        parts = [] if ends else [OfInstances(node, context.leaf, tuple(late), in_time=self._in_time)]
+        instead = self.at_ends in {"snapshot", "last"}
+        parts: list[Node] = [] if instead else [OfInstances(node, context.leaf, tuple(late), in_time=self._in_time)]
+        ends = bool(self.at_ends)
         if ends or is_iterable:
             asks = InstanceAsks(context.leaf, self._ledger.ticks, at_ends=ends, at_asks=is_iterable)
             found = self._looked(asks, rows, aggregates)
             schema = node.schema
             known = {name: name for name in found.schema.names if name in schema.names}
-            held = OfInstances(cast_to(found, schema, known, ()), context.leaf, tuple(late), ending=ends)
+            held: Node = OfInstances(cast_to(found, schema, known, ()), context.leaf, tuple(late), ending=ends)
+            if not instead:
+                # An instance without deliveries has its row as it is.
+                mark = nw.when(nw.col(ROW) == NEW).then(nw.lit(MARK, nw.Int8())).otherwise(nw.col(ROW))
+                held = extended(held, [mark.cast(nw.Int8()).alias(ROW)])
             parts.append(held)
         return parts[0] if len(parts) == 1 else Union(tuple(parts))
 
@@ -229,18 +234,22 @@ class InstancePlan:
             # Esper asks the clock as rows are output, or as they come, by kind.
             raise unsupported(clock, "current_timestamp of rows that wait for an output within contexts")
         if (self.every or self._least) and kind not in {"un-aggregated", "row per event"}:
-            # Rows of groups are counted for events: each event makes one, and none goes.
+            # Rows of groups, and rows for all, are counted for events: each event makes one, and none goes.
             plain = tuple(shows) == (NEW,) and not self._query.joins and not self._query.stream.views
             plain &= isinstance(output.rate, q.EventCount) and not self._least
-            if not plain or kind != "row per group":
+            if (
+                not plain
+                or kind not in {"row per group", "row for all"}
+                or (kind == "row for all" and self.at_ends == "last")
+            ):
                 raise unsupported(output, f"output rates and conditions of {kind} within contexts")
         if kind == "row for all" and self.at_ends == "last":
             if len(shows) > 1 or shows[0] != NEW:
                 raise unsupported(self._query, "old rows of output last when terminated")
             return node
         last = output.selection == "last" or (output.selection == "all" and kind == "row per group")
-        if kind == "row for all":
-            raise unsupported(self._query, "output all when terminated of one row for all")
+        if kind == "row for all" and self._query.having is not None:
+            raise unsupported(self._query, "'having' beside output when terminated of one row for all")
         if last and kind == "row per group" and self._query.having is not None:
             raise unsupported(self._query, "'having' beside output when terminated of groups")
         by = tuple(groups) if kind in {"row per group", "aggregated and grouped"} else ()

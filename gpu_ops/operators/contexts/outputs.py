@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK
-from gpu_ops.core.turns import HELD, INSTANCE, NEW, OLD, ORDER
+from gpu_ops.core.turns import HELD, INSTANCE, MARK, NEW, OLD, ORDER
 from gpu_ops.devices import Device
 from gpu_ops.operators.contexts.held import RowsOfInstances
 from gpu_ops.operators.contexts.within import OfInstancesOperator
-from gpu_ops.operators.deliveries.rows import kinds_of, numbered, numbers_of, with_order
+from gpu_ops.operators.deliveries.rows import kinds_of, numbered, numbers_of, with_kind, with_order
 from gpu_ops.operators.events import Events, concat
 from gpu_ops.operators.row_order import run_ends, run_starts, stable_order
 from gpu_ops.plan.contexts import EndOutput
@@ -52,6 +52,7 @@ class EndOutputOperator(OfInstancesOperator, nodes=(EndOutput,)):
         gone = self._held.taken(kernels.take(alive.ids, ended))
         known = self._shown.taken(kernels.take(alive.ids, ended))
         gone = gone if known is None else concat([known] if gone is None else [known, gone], device)
+        gone = self._with_current(gone, rows)
         if not self._node.at_ends:
             return made
         enough: Any = np.full_like(alive.ids, not self._node.least, dtype=np.bool_)
@@ -64,6 +65,21 @@ class EndOutputOperator(OfInstancesOperator, nodes=(EndOutput,)):
             gone, place = gone.take(some, device), kernels.take(alive.end, kernels.take(at, some))
             made.append(self._selected(gone, place) if len(gone) else None)
         return [*made, self._empty_at_ends(enough)]
+
+    def _with_current(self, gone: Events | None, rows: Events | None) -> Events | None:
+        """Rows that are output where instances end, and the marks of instances that have none, as rows of each kind."""
+        kernels, device = self._device.kernels, self._device
+        marks = kernels.keep(kinds_of(rows.frame, device) == MARK) if rows is not None else []
+        if rows is None or not len(marks):
+            return gone
+        current = rows.take(marks, device)
+        if gone is not None:
+            has = np.bincount(self._found(gone)[0], minlength=len(self._alive.ids)) > 0
+            current = current.take(kernels.keep(~kernels.take(has, self._found(current)[0])), device)
+        pieces = [
+            Events(current.start, current.end, with_kind(current.frame, kind, device)) for kind in self._node.shows
+        ]
+        return concat([*([] if gone is None else [gone]), *pieces], device)
 
     def _reached(self) -> list[Events]:
         """The rows that are output as so many have come in their instances, at the places of the last of them.
