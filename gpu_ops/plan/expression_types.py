@@ -6,14 +6,14 @@ than all else of planning one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import narwhals as nw
 import polars as pl
 
-from gpu_ops.plan.forms import once_for_each_form
-from gpu_ops.plan.terms import own_name, remade
+from gpu_ops.plan.forms import once_for_each_form, own_name, remade
 
 _LOOSE = (int, float, type(None))
 _WIDTHS = (7, 8, 15, 16, 31, 32, 63, 64)
@@ -33,31 +33,62 @@ def type_of(expression: nw.Expr, types: Mapping[str, pl.DataType]) -> pl.DataTyp
         >>> type_of((nw.col("v") * 2 + 1) / 3, {"v": pl.Int64()}), type_of(nw.col("v") + "a", {"v": pl.Int64()})
         (Float64, None)
     """
-    made = _part(expression, types)
-    return _asked(made, ()) if isinstance(made, nw.Expr) else made
+    return settled_type(_part(expression, types, {}))
 
 
-def _part(expression: nw.Expr, types: Mapping[str, pl.DataType]) -> pl.DataType | nw.Expr | None:
-    """As `type_of`; a constant is one like it."""
-    made: pl.DataType | nw.Expr | None = None
-    for at, node in enumerate(expression._nodes):  # noqa: SLF001  (see `gpu_ops.plan.expressions`)
-        if node.kind.name == "COL":
-            made = types.get(node.kwargs["names"][0]) if len(node.kwargs["names"]) == 1 else None
-        elif node.name == "lit":
-            made = _constant(node.kwargs["value"], node.kwargs["dtype"])
-        elif node.name != "alias":
+Part = pl.DataType | nw.Expr | None
+"""What is known of a part: its type; a constant like it, whose type may depend on what takes it; or None."""
+
+
+def settled_type(part: Part) -> pl.DataType | None:
+    """The type of a part that nothing else takes."""
+    return _asked(part, ()) if isinstance(part, nw.Expr) else part
+
+
+_Known = dict[tuple[int, ...], tuple[Any, Part]]
+"""What is known of the parts of an expression by the addresses of their nodes, which it holds."""
+
+
+def _part(expression: nw.Expr, types: Mapping[str, pl.DataType], known: _Known) -> Part:
+    """Each part is looked at once, however often it stands in the expression."""
+    made: Part = None
+    nodes = expression._nodes  # noqa: SLF001  (see `gpu_ops.plan.expressions`)
+    for at, node in enumerate(nodes):
+        key = tuple(map(id, nodes[: at + 1]))
+        if key not in known:
             taken = [_operand(each, node) for each in node.exprs]
-            given = ([made] if at else []) + [_part(each, types) for each in taken]
-            # The fields of a record are called as its operands.
-            names = (
-                [own_name(each) for each in taken]
-                if node.name == "struct"
-                else [str(each) for each in range(len(given))]
-            )
-            made = _called(node, dict(zip(names, given, strict=True)), chained=at > 0)
+            given = ([made] if at else []) + [_part(each, types, known) for each in taken]
+            known[key] = nodes, part_of(node, given, taken, types)
+        made = known[key][1]
         if made is None:
             return None
     return made
+
+
+def part_of(node: Any, given: Sequence[Part], taken: Sequence[nw.Expr], types: Mapping[str, pl.DataType]) -> Part:
+    """What is known of a function of parts.
+
+    Args:
+        node: Narwhals' node of the function.
+        given: The parts: what stands before the node, if anything does, and those of its operands.
+        taken: Its operands.
+        types: The type of each column that may be read.
+    """
+    if node.kind.name == "COL":
+        return types.get(node.kwargs["names"][0]) if len(node.kwargs["names"]) == 1 else None
+    if node.name == "lit":
+        return _constant(node.kwargs["value"], node.kwargs["dtype"])
+    if node.name == "alias" or node.name.startswith("name."):
+        return given[0]
+    # The fields of a record are called as its operands.
+    names = map(own_name, taken) if node.name == "struct" else map(str, range(len(given)))
+    return _called(node, dict(zip(names, given, strict=True)), chained=len(given) > len(taken))
+
+
+@lru_cache(maxsize=256)
+def narwhals_type(dtype: pl.DataType) -> nw.dtypes.DType:
+    """Narwhals' type for one of Polars."""
+    return nw.from_native(pl.Series(dtype=dtype), series_only=True).dtype
 
 
 def _operand(given: Any, node: Any) -> nw.Expr:

@@ -23,9 +23,9 @@ from gpu_ops.core.time import LIFETIME, TIME_TYPE
 from gpu_ops.core.turns import GROUPING, INSTANCE, ORDER, ROW
 from gpu_ops.errors import ColumnError, PlanError, unknown_column
 from gpu_ops.plan.expression_types import type_of
-from gpu_ops.plan.forms import once_for_each_form
+from gpu_ops.plan.forms import once_for_each_form, own_name, remade
 from gpu_ops.plan.integers import NAMES, Guard, by_type
-from gpu_ops.plan.terms import Rule, Term, as_it_is, own_name, remade, terms
+from gpu_ops.plan.terms import Rule, Term, as_it_is, terms
 
 Expression = nw.Expr | str
 

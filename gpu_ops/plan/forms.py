@@ -98,3 +98,19 @@ def _node_form(node: Any) -> Hashable:
     said: Sequence[Any] = [each for pair in node.kwargs.items() for each in pair]
     own: tuple[Hashable, ...] = (id(node.kind), node.name, node.str_as_lit, node.allow_multi_output)
     return *own, *map(_form, node.exprs), None, *map(_form, said)
+
+
+def own_name(expression: nw.Expr) -> str | None:
+    """The name of an expression's column, where it is an alias or that of the column that it begins with; else None."""
+    first, *rest = expression._nodes  # noqa: SLF001
+    if rest and rest[-1].name == "alias":
+        return str(rest[-1].kwargs["name"])
+    if first.kind.name == "COL" and not any(each.name.startswith("name.") for each in rest):
+        return str(first.kwargs["names"][0])
+    return None
+
+
+def remade(node: Any, operands: Sequence[Any]) -> Any:
+    """The same node of an expression with other operands."""
+    options = {"str_as_lit": node.str_as_lit, "allow_multi_output": node.allow_multi_output}
+    return type(node)(node.kind, node.name, exprs=tuple(operands), **options, **node.kwargs)

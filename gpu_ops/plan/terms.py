@@ -5,12 +5,16 @@ Beside `gpu_ops.plan.expressions` it is the only module that touches Narwhals' i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import narwhals as nw
+import polars as pl
+
+from gpu_ops.plan.expression_types import Part, narwhals_type, part_of, settled_type
+from gpu_ops.plan.forms import own_name, remade
 
 SCALES = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9}
 _DAY = 86_400 * 10**9
@@ -87,10 +91,15 @@ class Term:
         return replace(self, value=value)
 
     def walk(self) -> Iterator[Term]:
-        """The term and all terms below it."""
-        yield self
-        for each in self.terms:
-            yield from each.walk()
+        """The term and all terms below it, each once."""
+        seen: set[Term] = set()
+        waiting = [self]
+        while waiting:
+            term = waiting.pop()
+            if term not in seen:
+                seen.add(term)
+                yield term
+                waiting += reversed(term.terms)
 
 
 Rule = Callable[[Term], Term]
@@ -133,10 +142,8 @@ def terms(expression: nw.Expr, frame: Any, rule: Rule | None = None) -> dict[str
         >>> made.name, [each.name for each in made.terms], str(made.dtype)
         ('__sub__', ['lit', 'col'], 'Int64')
     """
-    found = {}
-    for each in _alone(expression, frame):
-        found[_name(each, frame)] = _term(each, frame, rule or _tolerant)
-    return found
+    made = _Terms(frame, rule or _tolerant)
+    return {_name(each, frame): made.of(each) for each in _alone(expression, frame)}
 
 
 def as_it_is(term: Term) -> Term:
@@ -176,26 +183,10 @@ def _name(expression: nw.Expr, frame: Any) -> str:
     return str(frame.select(expression).columns[0]) if known is None else known
 
 
-def own_name(expression: nw.Expr) -> str | None:
-    """The name of an expression's column, where it is an alias or that of the column that it begins with; else None."""
-    first, *rest = expression._nodes  # noqa: SLF001
-    if rest and rest[-1].name == "alias":
-        return str(rest[-1].kwargs["name"])
-    if first.kind.name == "COL" and not any(each.name.startswith("name.") for each in rest):
-        return str(first.kwargs["names"][0])
-    return None
-
-
 def unnamed(expression: nw.Expr) -> nw.Expr:
     """An expression without its last alias."""
     *before, last = expression._nodes  # noqa: SLF001
     return nw.Expr(*before) if last.name == "alias" and before else expression
-
-
-def remade(node: Any, operands: Sequence[Any]) -> Any:
-    """The same node of an expression with other operands."""
-    options = {"str_as_lit": node.str_as_lit, "allow_multi_output": node.allow_multi_output}
-    return type(node)(node.kind, node.name, exprs=tuple(operands), **options, **node.kwargs)
 
 
 def _alone(expression: nw.Expr, frame: Any) -> list[nw.Expr]:
@@ -218,58 +209,59 @@ def _alone(expression: nw.Expr, frame: Any) -> list[nw.Expr]:
 _REVERSED = {"__rsub__", "__rfloordiv__", "__rmod__", "__rpow__", "__rtruediv__", "__radd__", "__rmul__"}
 
 
-def _term(expression: nw.Expr, frame: Any, rule: Rule) -> Term:
-    nodes = expression._nodes  # noqa: SLF001
-    made: Term | None = None
-    for node in nodes:
-        below = [] if made is None else [made]
-        operands = [each for given in node.exprs for each in _operands(given, node, frame, rule)]
-        step = remade(node, [each.value for each in operands]) if operands else node
-        value = nw.Expr(step) if made is None else nw.Expr(*made.value._nodes, step)  # noqa: SLF001
+class _Terms:
+    """Makes terms: each part of an expression once, however often it stands there.
+
+    `min(min(a, b), c)` of several values has parts that stand in it two and three times; parts of parts stand there
+    nine times, and so on.
+    """
+
+    def __init__(self, frame: Any, rule: Rule) -> None:
+        self._frame, self._rule = frame, rule
+        self._types: dict[str, pl.DataType] = dict(frame.to_native().schema)
+        self._made: dict[tuple[int, ...], tuple[Any, Term, Part]] = {}
+
+    def of(self, expression: nw.Expr) -> Term:
+        return self._of(expression)[0]
+
+    def _of(self, expression: nw.Expr) -> tuple[Term, Part]:
+        """A term, and what is known of its type."""
+        nodes = expression._nodes  # noqa: SLF001
+        made: tuple[Term, Part] | None = None
+        for at, node in enumerate(nodes):
+            key = tuple(map(id, nodes[: at + 1]))
+            if key not in self._made:
+                self._made[key] = nodes, *self._step(made, node)  # while the nodes are held, no address is reused
+            made = self._made[key][1:]
+        assert made is not None  # noqa: S101  (an expression has a node)
+        return made
+
+    def _step(self, before: tuple[Term, Part] | None, node: Any) -> tuple[Term, Part]:
+        taken = [each for given in node.exprs for each in _operands(given, node, self._frame)]
+        below, operands = [] if before is None else [before], [*map(self._of, taken)]
+        step = remade(node, [each.value for each, _ in operands]) if operands else node
+        value = nw.Expr(step) if before is None else nw.Expr(*before[0].value._nodes, step)  # noqa: SLF001
         options = dict(node.kwargs)
         if node.kind.name == "COL":
             (options["name"],) = node.kwargs["names"]
+        part = part_of(node, [each for _, each in (*below, *operands)], taken, self._types)
         name = node.name
         if name in _REVERSED:
             name, below, operands = f"__{name[3:]}", operands, below
-        given = (*below, *operands)
-        dtype = _known_type(name, given, options, frame) or frame.select(__value=value).schema["__value"]
-        made = rule(Term(name, value, given, dtype, options))
-    assert made is not None  # noqa: S101  (an expression has a node)
-    return made
+        given = tuple(each for each, _ in (*below, *operands))
+        return self._rule(Term(name, value, given, self._type(node, part, value), options)), part
+
+    def _type(self, node: Any, part: Part, value: nw.Expr) -> Any:
+        if node.name == "lit" and node.kwargs["dtype"] is None and type(node.kwargs["value"]) is int:
+            return nw.Int64()
+        known = settled_type(part)
+        return self._frame.select(__value=value).schema["__value"] if known is None else narwhals_type(known)
 
 
-_CONDITIONS = {"__gt__", "__lt__", "__ge__", "__le__", "__eq__", "__ne__", "is_null", "is_nan", "is_in", "is_between"}
-
-
-def _known_type(name: str, given: Sequence[Term], options: Mapping[str, Any], frame: Any) -> Any:
-    """The type of a term, if it is known without a frame; to ask a frame costs more than to read a million rows."""
-    if name == "col":
-        return frame.schema.get(options["name"])
-    if name == "lit" and options["dtype"] is None and isinstance(options["value"], int):
-        return nw.Boolean() if isinstance(options["value"], bool) else nw.Int64()
-    if name in _CONDITIONS:
-        return nw.Boolean()
-    if name in {"alias", "name.prefix", "name.suffix"}:
-        return given[0].dtype
-    if name not in {"__add__", "__sub__", "__mul__"} or any(each.scale is not None for each in given):
-        return None
-    types = {each.dtype for each in given if each.literal is None}
-    if len(types) != 1:
-        return None
-    (dtype,) = types
-    own = None if dtype == nw.Boolean else holds(dtype)
-    # A literal takes the column's type, if that holds it.
-    fits = own is not None and all(each.literal is None or own.low <= each.literal <= own.high for each in given)
-    return dtype if fits else None
-
-
-def _operands(given: Any, node: Any, frame: Any, rule: Rule) -> list[Term]:
+def _operands(given: Any, node: Any, frame: Any) -> list[nw.Expr]:
     if isinstance(given, nw.Expr):
-        return [_term(each, frame, rule) for each in _alone(given, frame)]
-    if isinstance(given, str) and not node.str_as_lit:
-        return [_term(nw.col(given), frame, rule)]
-    return [_term(nw.lit(given), frame, rule)]
+        return _alone(given, frame)
+    return [nw.col(given) if isinstance(given, str) and not node.str_as_lit else nw.lit(given)]
 
 
 def _tolerant(term: Term) -> Term:
@@ -300,5 +292,5 @@ def _tolerant(term: Term) -> Term:
 def truncates(value: nw.Expr, own: Range) -> nw.Expr:
     """Whether a float without its fraction is in a range; NaN is not."""
     # A float holds no number just below -(2**63).
-    above = value >= float(own.low) if own.low < -(1 << 53) else value > float(own.low - 1)
-    return above & (value < float(own.high + 1))
+    low, closed = (own.low, "left") if own.low < -(1 << 53) else (own.low - 1, "none")
+    return value.is_between(float(low), float(own.high + 1), closed=closed)  # type: ignore[arg-type]

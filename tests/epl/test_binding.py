@@ -17,7 +17,9 @@ from gpu_ops.epl import parse
 from gpu_ops.epl import queries as q
 from gpu_ops.epl.column_names import column_names
 from gpu_ops.errors import ColumnError
+from gpu_ops.plan.expression_types import type_of
 from gpu_ops.plan.expressions import exact_divisions, output_schema
+from gpu_ops.plan.terms import Term, terms
 from gpu_ops.texts import expressions as e
 from gpu_ops.texts.binding import types as t
 from gpu_ops.texts.binding.bound import Bound
@@ -58,6 +60,41 @@ def result(text: str) -> tuple[str, Any]:
     frame = nw.from_native(rows.with_columns(start=times, end=times))
     (exact,) = exact_divisions([bound.value], schema)
     return t.type_name(bound.type), frame.select(made=exact)["made"].to_list()[0]
+
+
+def bound(text: str) -> Bound:
+    return bind(expression(text), StreamScope([BoundStream("s", "S", SCHEMA)]))
+
+
+@pytest.mark.parametrize("name", ["min", "max"])
+def test_of_many_values_each_stands_in_the_expression_a_few_times(name: str) -> None:
+    few, many = (repr(bound(f"{name}({', '.join(['d', 'f'] * count)})").value).count("col(") for count in (2, 16))
+    assert many < 16 * 8 * few  # it doubled for each value: some 65,000 times as many
+
+
+@pytest.mark.parametrize("name", ["min", "max", "Math.min", "Math.max"])
+def test_the_least_of_the_least_is_that_of_all(name: str) -> None:
+    nested = bound(f"{name}({name}(d, {name}(f, k)), {name}(i, 2))")
+    flat = bound(f"{name.removeprefix('Math.')}(d, f, k, i, 2)")
+    assert repr(nested.value) == repr(flat.value)
+    assert nested.type == flat.type
+
+
+def test_parts_that_stand_in_an_expression_many_times_are_looked_at_once() -> None:
+    looks = 0
+
+    def counted(term: Term) -> Term:
+        nonlocal looks
+        looks += 1
+        return term
+
+    value = nw.col("v")
+    for _ in range(12):
+        value = nw.when(value > 0).then(value).otherwise(value + 1)
+    (made,) = terms(value.alias("w"), nw.from_native(pl.DataFrame({"v": [1]})), counted).values()
+    assert looks < 12 * 8  # the expression has half a million parts
+    assert sum(1 for _ in made.walk()) == looks
+    assert type_of(value, {"v": pl.Int64()}) == pl.Int64()
 
 
 @pytest.mark.parametrize(

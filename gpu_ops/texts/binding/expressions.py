@@ -259,7 +259,7 @@ class _Binder:
             if name in _OF_WINDOWS:
                 raise _misplaced(node, f"{name}(…)")
             raise unknown(node, f"gpu_ops knows no function {node.name!r}.", node.name, known, known, "Functions")
-        return functions.FUNCTIONS[name](node, self._all(node.arguments))
+        return functions.FUNCTIONS[name](node, self._all(functions.flat_arguments(node)))
 
     def _method(self, node: e.FunctionCall, of: e.Expression) -> Bound:
         owner = _class(of)
@@ -268,7 +268,7 @@ class _Binder:
             known = [each for each in functions.STATIC if each.startswith(f"{owner}.")]
             if name not in functions.STATIC:
                 raise unknown(node, f"gpu_ops knows no function {name!r}.", name, known, known, "Functions")
-            return functions.STATIC[name](node, self._all(node.arguments))
+            return functions.STATIC[name](node, self._all(functions.flat_arguments(node)))
         subject = self.bind(of)
         taken = [each for each in node.arguments if isinstance(each, e.LambdaFunction)]
         if taken:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ import pyarrow as pa
 
 from gpu_ops.core.turns import CLOCK
 from gpu_ops.texts.binding import types as t
-from gpu_ops.texts.binding.bound import Bound, as_type, constant_bound
+from gpu_ops.texts.binding.bound import Bound, as_type, constant_bound, literal
 from gpu_ops.texts.binding.scope import unknown
 from gpu_ops.texts.expressions import Cast, Constant, FunctionCall, Syntax
 from gpu_ops.texts.placed_error import failure_at, unsupported
@@ -45,16 +46,40 @@ def _extreme(node: FunctionCall, given: Sequence[Bound]) -> Bound:
     if dtype == t.NULL:
         return given[0]
     greatest = node.name.lower() == "max"
-    values = [as_type(each, dtype) for each in given]
-    made = values[0]
-    for each in values[1:]:
-        first = made >= each if greatest else made <= each
-        if t.is_float(dtype) and not greatest:
-            # As in Java, NaN is both the least and the greatest; the backend's is the greatest number.
-            first = made.is_nan() | (first & ~each.is_nan())
-        made = nw.when(first).then(made).otherwise(each)
+    operands = values = [as_type(each, dtype) for each in given]
     absent = nw.any_horizontal(*(each.is_null() for each in values), ignore_nulls=False)
+    # By pairs, then pairs of these: a value stands in the expression a few times, not twice as often for each other.
+    while len(values) > 1:
+        pairs = [values[at : at + 2] for at in range(0, len(values), 2)]
+        values = [_chosen(*pair, greatest=greatest) if len(pair) > 1 else pair[0] for pair in pairs]
+    made = values[0]
+    if t.is_float(dtype) and not greatest:
+        # As in Java, NaN is both the least and the greatest; the backend's is the greatest number.
+        undefined = nw.any_horizontal(*(each.is_nan() for each in operands), ignore_nulls=False)
+        made = nw.when(undefined).then(literal(math.nan, dtype)).otherwise(made)
     return Bound(nw.when(~absent).then(made), dtype)
+
+
+def _chosen(one: nw.Expr, other: nw.Expr, *, greatest: bool) -> nw.Expr:
+    return nw.when(one >= other if greatest else one <= other).then(one).otherwise(other)
+
+
+def flat_arguments(node: FunctionCall) -> Sequence[Syntax]:
+    """The arguments of a function: the least of one value and the least of two others is the least of all three."""
+    if node.name.lower() not in {"min", "max"} or len(node.arguments) < 2:
+        return node.arguments
+    flat: list[Syntax] = []
+    for each in node.arguments:
+        if isinstance(each, FunctionCall) and (each.name, each.of) == (node.name, node.of) and _takes_all(each):
+            flat += flat_arguments(each)
+        else:
+            flat.append(each)
+    return flat
+
+
+def _takes_all(node: FunctionCall) -> bool:
+    """Whether it is the least or greatest of its values: of one it is that of many rows, and Math's take two."""
+    return len(node.arguments) == 2 or (len(node.arguments) > 2 and node.of is None)
 
 
 def _typeof(node: FunctionCall, given: Sequence[Bound]) -> Bound:
@@ -75,7 +100,7 @@ FUNCTIONS: Mapping[str, _Function] = {
 """Those without a dot, by their names in small letters."""
 
 
-def _count(node: FunctionCall, given: Sequence[Bound], least: int, most: int | None) -> None:
+def _count(node: FunctionCall, given: Sequence[object], least: int, most: int | None) -> None:
     if len(given) < least or (most is not None and len(given) > most):
         wanted = str(least) if least == most else f"{least} or more" if most is None else f"{least} to {most}"
         raise failure_at(node, f"{node.name}(…) takes {wanted} values, not {len(given)}.")
@@ -120,7 +145,7 @@ def _sign(value: nw.Expr) -> nw.Expr:
 
 
 def _math(node: FunctionCall, given: Sequence[Bound]) -> Bound:
-    _count(node, given, 2, 2)
+    _count(node, node.arguments, 2, 2)
     return _extreme(node, given)
 
 
