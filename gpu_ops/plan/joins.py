@@ -63,6 +63,14 @@ class Binary(Node):
         """Whether left and right events without a partner give results."""
         raise NotImplementedError
 
+    @property
+    def in_parts(self) -> tuple[bool, bool]:
+        """Whether parts of the left side, each beside all right events, give all results; and parts of the right side.
+
+        Events without a partner, and times with one, are found beside all events that could be partners.
+        """
+        return True, False
+
     @cached_property
     def renamed(self) -> dict[str, str]:
         """The right columns of the result: from their own names to their names beside the left columns."""
@@ -170,6 +178,10 @@ class Join(Binary):
     @property
     def alone(self) -> tuple[bool, bool]:
         return self.how in {"left", "full", "anti"}, self.how in {"right", "full"}
+
+    @property
+    def in_parts(self) -> tuple[bool, bool]:
+        return not self.alone[1], self.pairs and not self.alone[0]
 
     @cached_property
     def duration(self) -> int | None:

@@ -62,15 +62,15 @@ def test_what_is_said_is_what_spark_plans(broadcasting: SparkSession) -> None:
     alone = left.first(2).agg(n=g.count()).explain()
     assert "SinglePartition 1" in alone
     assert "warning: all events of DataWindow first 2 go through one task. Give it a key (by)." in alone
-    matched = left.join(right, on="k").explain()
+    matched = left.join(right, on="k", how="right").explain()
     assert "exchanges 1 (hashpartitioning 1), broadcasts 0" in matched
     assert matched.count("warning: both sides of Join") == 1
     assert "are shuffled, and the right one has" in matched
-    sql = left.join(right, on="k", strategy="sql").explain()
+    sql = left.join(right, on="k", how="right", strategy="sql").explain()
     assert "warning" not in sql
     assert "broadcasts 0" not in sql
     broadcasting.conf.set(THRESHOLD, "-1")
-    assert "warning" not in left.join(right, on="k").explain()
+    assert "warning" not in left.join(right, on="k", how="right").explain()
 
 
 def test_a_column_that_is_not_read_does_not_go_along(spark: SparkSession) -> None:

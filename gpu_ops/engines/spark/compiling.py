@@ -15,6 +15,7 @@ from pyspark.sql import types as spark_types
 
 from gpu_ops.core.time import LIFETIME, TICK
 from gpu_ops.engines.spark import lifetimes
+from gpu_ops.engines.spark.broadcasts import Small, beside_all, run_beside_all, small_side
 from gpu_ops.engines.spark.bucketed import bucketed, choose, supported, unplanned
 from gpu_ops.engines.spark.checks import checked, error_text, first_line, fitting, shown
 from gpu_ops.engines.spark.expressions import computed_otherwise, spelled
@@ -61,7 +62,7 @@ from gpu_ops.engines.spark.worker import Batches, Task, run_task
 from gpu_ops.errors import PlanError
 from gpu_ops.plan.data_windows import DataWindow
 from gpu_ops.plan.expressions import column_names, guards
-from gpu_ops.plan.joins import Join, Union
+from gpu_ops.plan.joins import Binary, Join, Union
 from gpu_ops.plan.ledger import AtClock
 from gpu_ops.plan.lifetimes import AlterLifetime, Change, Chop, Lifetime
 from gpu_ops.plan.nodes import Expressions, Filter, KeyBy, Node, SparkSource, Unary
@@ -96,7 +97,7 @@ class Compiler:
         shuffles: How many times events move between tasks.
         spills: Where tasks report what they sort in files.
         alone: The nodes whose events all go through one task.
-        kernels: The joins that workers do.
+        kernels: The joins that workers do, of which both sides are shuffled.
     """
 
     def __init__(self, plan: Node, device: str, first: Mapping[SparkSource, DataFrame] | None = None) -> None:
@@ -115,6 +116,7 @@ class Compiler:
         session: SparkSession = plan.all(SparkSource)[0].frame.sparkSession
         self._settings = slice_settings(session)
         self._reasons: dict[Node, str | None] = {}
+        self._smalls: dict[Node, Small | None] = {}
         self.notes: dict[Node, list[str]] = {}
         self.shuffles = 0
         self.spills = Spills.of(session.sparkContext)
@@ -369,8 +371,9 @@ class Compiler:
                     _GPU if planned is None else f"not wholly planned for the GPU: {planned}",
                 )
                 return made
-        self.kernels.append(node)
         made = self._gathered(node)
+        if self._small(node) is None:
+            self.kernels.append(node)
         self.notes[node].insert(0, f"strategy kernel, {why}")
         return made
 
@@ -404,20 +407,19 @@ class Compiler:
 
     def _gathered(self, node: Node) -> DataFrame:
         part = fragment(node, self._apart)
+        small = self._small(part.nodes[0]) if part.nodes == (node,) and len(part.inputs) > 1 else None
+        if small is not None:
+            return self._beside_all(node, part, small)
         reason = self._cut_because(node)
         if reason is not None:
             return self._cut(node, part, reason)
         if self._hot(node):
             return self._cut_hot(node, part)
         inputs = self._inputs(part)
-        schemas = tuple(each.schema for each in inputs)
-        plan = part.plan(schemas[0] if part.nodes[0].handed == "needed alone" else None)
-        slots = shared_slots(schemas, part.partitions) if len(inputs) > 1 else None
-        answer = _of(node, self._read[node])
-        task = Task(plan, schemas, answer, slots, named=answer == node.schema and passes_unchanged(answer))
+        task = self._task(node, part, inputs)
         spread = len(node.inputs) > 1 and any(part.keeps)
         whole = _whole(part, self._settings)
-        self._note(node, *ways(part, spread=spread), *whole, *self._passage([*schemas, task.answer]))
+        self._note(node, *ways(part, spread=spread), *whole, *self._passage([*task.payloads, task.answer]))
         below = list(node.inputs)
         while below:
             each = below.pop()
@@ -428,11 +430,40 @@ class Compiler:
 
     def _apart(self, node: Node) -> bool:
         """Whether a node shares no mapInArrow with what is above it."""
-        return node.strategy == "sql" or self._cut_because(node) is not None or self._hot(node)
+        alone = not node.together and self._small(node) is not None
+        return node.strategy == "sql" or alone or self._cut_because(node) is not None or self._hot(node)
 
     def _hot(self, node: Node) -> bool:
         """Whether a node's hot keys are cut in time."""
         return self._settings.hot and any(node.matched) and cuts_hot(node)
+
+    def _small(self, node: Node) -> Small | None:
+        """The side of a node with two inputs that is broadcast; None if neither is."""
+        if node not in self._smalls:
+            found = None
+            if isinstance(node, Binary):
+                given = zip(node.inputs, node.needs(self._read[node]), strict=True)
+                sides = [FragmentInput(each, self.frame(each), _of(each, names)) for each, names in given]
+                found = small_side(node.in_parts, sides)
+            self._smalls[node] = found
+        return self._smalls[node]
+
+    def _beside_all(self, node: Node, part: Fragment, small: Small) -> DataFrame:
+        """A join of which one side is broadcast."""
+        inputs = self._inputs(part)
+        task = self._task(node, part, inputs)
+        assert task.slots is not None  # noqa: S101  (there are two sides)
+        self._note(node, *small.ways, *self._passage([*task.payloads, task.answer]))
+        rows = beside_all(inputs, task.ends, task.slots, small.at)
+        return self._back(self.passed(rows, partial(run_beside_all, task), task.back), task, node)
+
+    def _task(self, node: Node, part: Fragment, inputs: Sequence[FragmentInput]) -> Task:
+        """What workers do with the events of a fragment's inputs."""
+        schemas = tuple(each.schema for each in inputs)
+        plan = part.plan(schemas[0] if part.nodes[0].handed == "needed alone" else None)
+        slots = shared_slots(schemas, part.partitions) if len(inputs) > 1 else None
+        answer = _of(node, self._read[node])
+        return Task(plan, schemas, answer, slots, named=answer == node.schema and passes_unchanged(answer))
 
     def _cut_because(self, node: Node) -> str | None:
         """Why a node is cut in time; None where it is not."""
@@ -499,7 +530,10 @@ class Compiler:
 
     def _through(self, rows: DataFrame, task: Task, node: Node) -> DataFrame:
         """Rows through the workers, and the node's events from what comes back."""
-        done = self._passed(rows, task)
+        return self._back(self._passed(rows, task), task, node)
+
+    def _back(self, done: DataFrame, task: Task, node: Node) -> DataFrame:
+        """The node's events from what comes back of them."""
         return done if task.named else _decoded(done, task.answer, node)
 
     def _passed(self, rows: DataFrame, task: Task) -> DataFrame:

@@ -25,11 +25,11 @@ def cheap_to_look_at(frame: DataFrame) -> bool:
         return False  # the answer will fail likewise
     if not plan.deterministic():
         return False
-    while _kind(plan) in ("Project", "Filter"):
+    while kind(plan) in ("Project", "Filter"):
         plan = plan.children().apply(0)
-    if _kind(plan) != "LogicalRelation" or _kind(plan.relation()) != "HadoopFsRelation":
+    if kind(plan) != "LogicalRelation" or kind(plan.relation()) != "HadoopFsRelation":
         return False
-    form = _kind(plan.relation().fileFormat())
+    form = kind(plan.relation().fileFormat())
     return any(each in form for each in _COLUMNAR)
 
 
@@ -48,7 +48,7 @@ def filters_reach(filtered: DataFrame, whole: DataFrame) -> bool:
 
 def _conditions(frame: DataFrame) -> int:
     """How many conditions Spark hands to scans of files."""
-    scans = (scan for scan in _scans(frame) if _kind(scan) == "FileSourceScanExec")
+    scans = (scan for scan in _scans(frame) if kind(scan) == "FileSourceScanExec")
     return sum(scan.partitionFilters().size() + scan.pushedDownFilters().size() for scan in scans)
 
 
@@ -57,6 +57,6 @@ def _scans(frame: DataFrame) -> Iterator[Any]:
     return (leaves.apply(at) for at in range(leaves.size()))
 
 
-def _kind(of_the_jvm: Any) -> str:
+def kind(of_the_jvm: Any) -> str:
     """The name of an object's class in the JVM."""
     return str(of_the_jvm.getClass().getSimpleName())

@@ -121,6 +121,14 @@ def united(
         slots: The slots of their columns.
         also: More columns, made from those of each side.
     """
+    left, right = each_side(inputs, ends, slots, also)
+    return left.union(right)
+
+
+def each_side(
+    inputs: Sequence[FragmentInput], ends: Sequence[bool], slots: Slots, also: Sequence[Column] = ()
+) -> list[DataFrame]:
+    """The events of each side with the columns that `united` gives. The arguments are its own."""
     sides = []
     for at, side in enumerate(inputs):
         names = [slots.places[at][name] for name in encoded_schema(side.schema).names]
@@ -128,7 +136,7 @@ def united(
         end = column("end") if ends[at] else F.lit(None).cast("timestamp").alias("end")
         times = [column("start"), *([end] if any(ends) else [])]
         sides.append(side.frame.select(*times, F.lit(at == 1).alias(MARK), *filled(slots.schema, payload), *also))
-    return sides[0].union(sides[1])
+    return sides
 
 
 def packed(rows: DataFrame) -> DataFrame:
