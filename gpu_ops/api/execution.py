@@ -278,6 +278,7 @@ class Answering(Verbs[Stream, Windowed, DataWindowed]):
         checkpoint: str | Path,
         trigger: Mapping[str, Any] | None = None,
         partitions: int | None = None,
+        shards: int | None = None,
         late_into: str | Path | Store | Topic | Callable[[pa.Table, int], object] | None = None,
         keep: int = 2,
         device: str = "auto",
@@ -299,8 +300,12 @@ class Answering(Verbs[Stream, Windowed, DataWindowed]):
             checkpoint: A folder that the driver and all workers see, for Spark's log, the epochs' manifests and states.
             trigger: When Spark begins an epoch: the arguments of ``DataStreamWriter.trigger``, for instance
                 ``{"availableNow": True}`` or ``{"processingTime": "10 seconds"}``. By default as soon as it can.
-            partitions: Into how many partitions events go, by their keys, for the query's whole life; by default
-                ``spark.sql.shuffle.partitions``. A query without a key has one (`explain` says so).
+            partitions: Into how many partitions events go by their keys, which are tasks of an epoch. By default as
+                many as the query began with, and then ``spark.sql.shuffle.partitions``. A query without a key has one
+                (`explain` says so).
+            shards: How many shards the state has, for the query's whole life: a start may have so many partitions, and
+                any number below. By default as many as the partitions that the query begins with. Each shard costs
+                some milliseconds of an epoch.
             late_into: Where late rows go, with what was done with each, as `RunningQuery.late` shows them; rows that
                 ``late="drop"`` drops are counted alone.
             keep: How many epochs' states are kept.
@@ -316,14 +321,14 @@ class Answering(Verbs[Stream, Windowed, DataWindowed]):
         Raises:
             PlanError: A source is no streaming DataFrame, the query does not run in epochs, or an argument makes no
                 sense; or as `collect`.
-            SourceError: The checkpoint is that of another query, of another number of partitions or of other sinks, the
+            SourceError: The checkpoint is that of another query, of another number of shards or of other sinks, the
                 query has changed, or it has ended; a sink holds results of another query.
         """
         self._check_stream(exact)
         from gpu_ops.engines.spark.streams import query
 
         query.check_started(trigger, name)
-        asked = (device, into, checkpoint, late_into, partitions, keep, if_functions_changed)
+        asked = (device, into, checkpoint, late_into, partitions, keep, if_functions_changed, shards)
         return query.start(query.open_epochs(self._plan, *asked), trigger, name)
 
     def end_on_spark(
@@ -339,7 +344,7 @@ class Answering(Verbs[Stream, Windowed, DataWindowed]):
         """End a query of `start_on_spark` that has stopped: a last epoch, in which its inputs end.
 
         All remaining results become final, unless ``advance_time(final=False)``. The query cannot go on after it.
-        The arguments are those of `start_on_spark`.
+        The arguments are those of `start_on_spark`. There are as many partitions as the query began with.
 
         Raises:
             PlanError: As `start_on_spark`.

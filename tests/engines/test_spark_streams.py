@@ -55,7 +55,7 @@ def test_a_query_from_its_first_epoch_to_its_end(spark: SparkSession, tmp_path: 
     assert before.last == 2
 
     others: dict[str, dict[str, Any]] = {
-        "3 are asked for": {"partitions": 3},
+        "3 are asked for": {"shards": 3, "partitions": 1},
         "another sink": {"into": tmp_path / "other"},
         "other sinks: results: a folder; now results: a function": {"into": lambda *_: None},
         "files that no live query wrote": {"into": tmp_path, "checkpoint": tmp_path / "another checkpoint"},

@@ -51,18 +51,20 @@ QUERIES = {
 @pytest.mark.parametrize(
     ("name", "late", "partitions"),
     [
-        ("window", "drop", 2),
-        ("window", "adjust", 3),
-        ("no key", "drop", None),
-        ("rows", "adjust", 3),
-        ("no state", "drop", 2),
-        ("with itself", "drop", 2),
+        ("window", "drop", [2]),
+        ("window", "adjust", [6, 4, 1, 3]),
+        ("no key", "drop", [None]),
+        ("rows", "adjust", [3]),
+        ("no state", "drop", [2]),
+        ("with itself", "drop", [2]),
     ],
 )
-def test_any_cut_into_epochs(spark: SparkSession, tmp_path: Path, name: str, late: Any, partitions: int | None) -> None:
+def test_any_cut_into_epochs(
+    spark: SparkSession, tmp_path: Path, name: str, late: Any, partitions: list[int | None]
+) -> None:
+    """In one start, or in several that have partitions of other numbers."""
     epochs = drawn(len(name) + len(late))
-    for number, epoch in enumerate(epochs):
-        put(tmp_path / "in", number, epoch)
+    (tmp_path / "in").mkdir()
     stream = g.events(read(spark, tmp_path / "in"), start="at", end="till", unit="s")
     made = QUERIES[name](stream.advance_time("5s", delay="20s", late=late))
     where: dict[str, Any] = {
@@ -70,7 +72,11 @@ def test_any_cut_into_epochs(spark: SparkSession, tmp_path: Path, name: str, lat
         "checkpoint": tmp_path / "checkpoint",
         "late_into": tmp_path / "late",
     }
-    run(made, **where, partitions=partitions)
+    each = len(epochs) // len(partitions)
+    for start, number in enumerate(partitions):
+        for epoch in range(start * each, (start + 1) * each):
+            put(tmp_path / "in", epoch, epochs[epoch])
+        run(made, **where, partitions=number)
     made.end_on_spark(**where)
     taken, missed = admitted(epochs, every=5, delay=20, late=late)
     assert missed

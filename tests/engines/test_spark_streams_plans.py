@@ -30,8 +30,8 @@ def nothing(batches: object) -> list[pa.RecordBatch]:
     return []
 
 
-@pytest.mark.parametrize("sides", [1, 2])
-def test_the_stage_of_an_epoch(spark: SparkSession, tmp_path: Path, sides: int) -> None:
+@pytest.mark.parametrize(("sides", "shards"), [(1, 4), (2, 4), (2, 6)])
+def test_the_stage_of_an_epoch(spark: SparkSession, tmp_path: Path, sides: int, shards: int) -> None:
     """One repartition and one mapInArrow over the rows of all inputs, here of Parquet files and not of a stream."""
     columns = ["s", "e", *PLAIN]
     pq.write_table(EVENTS.select(columns), tmp_path / "events.parquet")
@@ -45,5 +45,5 @@ def test_the_stage_of_an_epoch(spark: SparkSession, tmp_path: Path, sides: int) 
     plan = StreamPlan.of(query.by("text").sliding("1min").agg(n=g.count(), best=g.max("long"))._node)
     batch = open_spark(spark.read.parquet(str(tmp_path)), start="s", end="e")
     plan = replace(plan, inputs=[replace(each, source=batch) for each in plan.inputs])
-    staged = plan.partitioned(plan.rows(), 4).mapInArrow(Sent(partial(nothing)), spark_schema(BACK))
+    staged = plan.partitioned(plan.rows(), 4, shards, range(4)).mapInArrow(Sent(partial(nothing)), spark_schema(BACK))
     planned(staged, "FileSourceScanExec", "UnionExec", "RangeExec", "ShuffleExchangeExec", "MapInArrowExec")

@@ -65,18 +65,35 @@ def _until(offsets: Path, epoch: int) -> int:
 
 @contextmanager
 def here() -> Iterator[None]:
-    """Run tasks here: rows go to partitions by ``item``."""
+    """Run tasks here: rows go to shards by ``item``, and a partition hosts the shards of some numbers."""
 
     def rows_back(self: query.StreamDriver, frame: Any, of: task.EpochTask) -> list[dict[str, Any]]:
         given: Epoch = frame if isinstance(frame, list) else []
-        return [_ran(of, number, self.record.partitions, given) for number in range(self.record.partitions)]
+        each = [_ran(of, number, self.partitions, self.record.shards, given) for number in range(self.partitions)]
+        return [row for rows in each for row in rows]
 
     with mock.patch.object(query.StreamDriver, "_rows_back", rows_back):
         yield
 
 
-def _ran(of: task.EpochTask, partition: int, partitions: int, given: Epoch) -> dict[str, Any]:
-    own = [row for row in given if zlib.crc32(row[2].encode()) % partitions == partition]
+def _ran(of: task.EpochTask, partition: int, partitions: int, shards: int, given: Epoch) -> list[dict[str, Any]]:
+    hosted = range(partition, shards, partitions)
+    batches = [_batch(of, number, shards, given) for number in hosted]
+    if of.marked:
+        batches = [_marked(rows, shard) for rows, shard in zip(batches, hosted, strict=True)]
+    reports = task.stepped(of, partition, batches, "cpu")
+    return [{"shard": shard, "report": json.dumps(report)} for shard, report in reports.items()]
+
+
+def _marked(rows: pa.RecordBatch, shard: int) -> pa.RecordBatch:
+    """The rows of a shard, and one of no input."""
+    nothing = pa.RecordBatch.from_arrays([pa.nulls(1, each.type) for each in rows.schema], schema=rows.schema)
+    both = pa.concat_batches([rows, nothing])
+    return both.append_column(task.SHARD, pa.array([shard] * both.num_rows, pa.int32()))
+
+
+def _batch(of: task.EpochTask, shard: int, shards: int, given: Epoch) -> pa.RecordBatch:
+    own = [row for row in given if zlib.crc32(row[2].encode()) % shards == shard]
     starts, ends, items, prices = (list(each) for each in zip(*own, strict=True)) if own else ([], [], [], [])
     times = [
         to_arrow(pa.array([at * SECOND for at in each], pa.int64()).to_numpy(), TIME_TYPE) for each in (starts, ends)
@@ -84,5 +101,4 @@ def _ran(of: task.EpochTask, partition: int, partitions: int, given: Epoch) -> d
     payload = pa.schema(list(of.columns[0])[2:])
     names = ["start", "end", *(of.slots.places[0][name] for name in encoded_schema(payload).names)]
     arrays = [*times, pa.array(items, pa.string()), pa.array(prices, pa.int64())]
-    batch = pa.RecordBatch.from_arrays(arrays, names=names)
-    return {"partition": partition, "report": json.dumps(task._stepped(of, partition, [batch], "cpu"))}
+    return pa.RecordBatch.from_arrays(arrays, names=names)

@@ -7,7 +7,7 @@ In the checkpoint's folder are
     spark/              Spark's own log, with the inputs (offsets) of each epoch
     begun/              a file for each epoch: its inputs and CTIs, written before anything of it runs
     epochs/             a manifest for each epoch, made by its last step: it names the results, and the states of
-                        partitions, which are beside it (`gpu_ops.checkpoints`). Epoch 0 has number 1
+                        shards, which are beside it (`gpu_ops.checkpoints`). Epoch 0 has number 1
     results/            the results of sinks that have no folder of their own
 
 Files of the log are made whole, by one of several who try, and never change.
@@ -45,7 +45,8 @@ _QUERY = Object(
         "functions": Object(others=TEXT),
         "partitions": Whole(1),
         "sinks": Object(others=TEXT),
-    }
+    },
+    {"shards": Whole(1)},
 )
 _BACK = Object({"query": TEXT, "epoch": Whole()})
 _BEGUN = Object({"query": TEXT, "epoch": Whole(), "offsets": Maybe(TEXT), "ctis": Many(Maybe(TIME))})
@@ -87,10 +88,11 @@ class QueryRecord:
         query: A random name.
         plan: The plan, in lines.
         functions: The fingerprints of the user's functions in it.
-        partitions: Into how many partitions events go.
+        partitions: Into how many partitions events went at first.
         sinks: The identity of each sink.
         version: The version of gpu_ops that made it.
         python: The version of Python that made it.
+        shards: Of how many shards its states are; in older files of one for each partition.
     """
 
     query: str
@@ -100,6 +102,7 @@ class QueryRecord:
     sinks: dict[str, str]
     version: str
     python: str
+    shards: int
     format: int = _FORMAT
 
 
@@ -144,7 +147,7 @@ class EpochManifest:
         epoch: Its number.
         offsets: As in `Begun`.
         inputs: What it brought to each input.
-        state: The state of each partition after it: the name of the attempt that saved it, and where, as JSON values.
+        state: The state of each shard after it: the name of the attempt that saved it, and where, as JSON values.
         results: The files of its results.
         late: The files of its late rows, if they are kept.
         fates: How many rows were late, by their fate.
@@ -222,7 +225,7 @@ class EpochLog:
     def record(self) -> QueryRecord | None:
         """Whose checkpoint it is; None if it is of no query yet."""
         said = read_json(self.path / "query.json", _QUERY)
-        return None if said is None else QueryRecord(**said)
+        return None if said is None else QueryRecord(**{"shards": said["partitions"]} | said)
 
     def claim(self, record: QueryRecord) -> QueryRecord:
         """Make it a query's checkpoint, unless it is one already.

@@ -6,7 +6,7 @@ import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial, reduce
+from functools import cached_property, partial, reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,7 +38,7 @@ from gpu_ops.engines.spark.streams.log import (
     QueryRecord,
 )
 from gpu_ops.engines.spark.streams.sinks import Published, Sink, local_path, sink
-from gpu_ops.engines.spark.streams.task import BACK, INPUT, EpochTask, run_epoch
+from gpu_ops.engines.spark.streams.task import BACK, INPUT, SHARD, EpochTask, run_epoch
 from gpu_ops.engines.spark.type_codecs import encoded_columns, encoded_names, encoded_schema
 from gpu_ops.engines.spark.types import column, filled, spark_schema
 from gpu_ops.errors import PlanError, SourceError, shown
@@ -126,24 +126,52 @@ class StreamPlan:
         said = None if of is None else of.source.faults
         return [F.lit(None).cast("string").alias(FAULT) if said is None else column(said)]
 
-    def nothing(self, session: SparkSession) -> DataFrame:
-        """A row of no input. With it there are as many tasks as partitions, whatever Spark finds in an epoch."""
+    def nothing(self, session: SparkSession, shards: int | None = None) -> DataFrame:
+        """A row of no input. With it there are as many tasks as partitions, whatever Spark finds in an epoch.
+
+        Args:
+            session: The session.
+            shards: How many shards there are, for a row of each; None for one row that tells of none.
+        """
         mark = [F.lit(-1).alias(INPUT)] if len(self.inputs) > 1 else []
         times = [F.lit(None).cast("timestamp").alias(name) for name in self._times]
-        one: DataFrame = session.range(1, numPartitions=1)
-        return one.select(*mark, *times, *filled(self.slots.schema, {}), *self._faults())
+        shard = [] if shards is None else [F.col("id").cast("int").alias(SHARD)]
+        some: DataFrame = session.range(1 if shards is None else shards, numPartitions=1)
+        return some.select(*mark, *times, *filled(self.slots.schema, {}), *self._faults(), *shard)
 
-    def partitioned(self, rows: DataFrame, partitions: int) -> DataFrame:
-        """The rows of an epoch, in their partitions."""
-        by = self._by() if partitions > 1 else []
-        both: DataFrame = rows.union(self.nothing(rows.sparkSession)).repartition(partitions, *by)
-        return both
+    def partitioned(self, rows: DataFrame, partitions: int, shards: int, hosts: Sequence[int] = ()) -> DataFrame:
+        """The rows of an epoch, in their partitions.
+
+        The shard of a row is its keys' hash modulo their number: with as many partitions as shards, Spark's own choice.
+
+        Args:
+            rows: The rows.
+            partitions: How many partitions there are.
+            shards: How many shards there are, in one of which each key is for the query's life.
+            hosts: Where the numbers differ: for each partition a number that Spark's hash sends there (`hosts_of`).
+        """
+        session = rows.sparkSession
+        if partitions == shards:
+            by = self._by() if partitions > 1 else []
+            both: DataFrame = rows.union(self.nothing(session)).repartition(partitions, *by)
+            return both
+        shard = F.pmod(F.hash(*self._by()), F.lit(shards)).alias(SHARD)
+        marked: DataFrame = rows.select("*", shard).union(self.nothing(session, shards))
+        host = F.array(*map(F.lit, hosts))[F.pmod(F.col(SHARD), F.lit(partitions))]
+        return marked.repartition(partitions, *([host] if partitions > 1 else []))
 
     def _by(self) -> list[Column]:
         keys = self.partitioning.keys
         if not keys or not keys[0]:
             return [column("start")]
         return [column(self.slots.places[0][name]) for name in encoded_names(self.payloads[0], keys[0])]
+
+
+def hosts_of(session: SparkSession, partitions: int) -> list[int]:
+    """For each of some partitions a number that Spark's hash sends there."""
+    numbers = session.range(40 * partitions, numPartitions=1).select(F.col("id").cast("int").alias("id"))
+    found = {of: number for number, of in numbers.select("id", F.pmod(F.hash("id"), F.lit(partitions))).collect()}
+    return [found.get(of, of) for of in range(partitions)]
 
 
 @dataclass(frozen=True)
@@ -158,6 +186,7 @@ class StreamDriver:
         late: Where late rows go; None if they are not kept.
         keep: How many epochs' states are kept.
         device: As in `Stream.start`.
+        partitions: How many partitions there are in this start.
         started: A random name of this start. A worker's memory of an earlier one is no use: a function may be another.
     """
 
@@ -168,7 +197,12 @@ class StreamDriver:
     late: Sink | None
     keep: int
     device: str
+    partitions: int
     started: str = field(default_factory=new_name)
+
+    @cached_property
+    def _hosts(self) -> list[int]:
+        return [] if self.partitions in (1, self.record.shards) else hosts_of(self.plan.session, self.partitions)
 
     @property
     def sinks(self) -> list[Sink]:
@@ -252,23 +286,24 @@ class StreamDriver:
             begun.offsets is None,
             self.device,
             self.started,
+            self.partitions != self.record.shards,
         )
 
     def _rows_back(self, frame: DataFrame, task: EpochTask) -> Sequence[Any]:
         """Run the tasks of an epoch in Spark; what they give back."""
-        staged = self.plan.partitioned(frame, self.record.partitions)
+        staged = self.plan.partitioned(frame, self.partitions, self.record.shards, self._hosts)
         with our_errors():
             return staged.mapInArrow(Sent(partial(run_epoch, task)), spark_schema(BACK)).collect()
 
     def _reports(self, frame: DataFrame, begun: Begun, before: EpochManifest | None) -> list[Any]:
         rows = self._rows_back(frame, self._task(begun, before))
-        reports = {row["partition"]: json.loads(row["report"]) for row in rows}
-        if sorted(reports) != list(range(self.record.partitions)):
+        rows = sorted(rows, key=lambda row: int(row["shard"]))
+        if [row["shard"] for row in rows] != list(range(self.record.shards)):
             raise SourceError(
-                f"Spark ran {len(rows)} tasks for {self.record.partitions} partitions of epoch {begun.epoch}.",
+                f"Spark's tasks ran {len(rows)} shards of the {self.record.shards} in epoch {begun.epoch}.",
                 remedy="No rule of the session may change the number of a repartition: take such a rule out.",
             )
-        return [reports[number] for number in range(self.record.partitions)]
+        return [json.loads(row["report"]) for row in rows]
 
     def _manifest(self, begun: Begun, reports: Sequence[Any]) -> EpochManifest:
         def files(name: str) -> list[NamedFile]:
@@ -325,6 +360,7 @@ def open_epochs(
     partitions: int | None,
     keep: int,
     if_functions_changed: IfFunctionsChanged,
+    shards: int | None = None,
 ) -> StreamDriver:
     """A query and its checkpoint, which is new or its own; what is committed and not published is published.
 
@@ -345,14 +381,16 @@ def open_epochs(
         sinks["late"] = sink(late_into, log.path, "late")
     _check_topics(plan, [each for each in (into, late_into) if isinstance(each, Topic)])
     known = log.record()
+    partitions, shards = _cut(plan, partitions, shards, known)
     now = QueryRecord(
         new_name(),
         running.plan_lines(),
         functions_held(plan.plan),
-        _partitions(plan, partitions, known),
+        partitions,
         {name: each.kind for name, each in sinks.items()},
         made_by()["version"],
         made_by()["python"],
+        shards,
     )
     record = log.claim(now)
     _check_record(log, record, now, if_functions_changed)
@@ -360,7 +398,7 @@ def open_epochs(
     sinks["results"].claim(record.query, output_schema(plan.plan), fresh=last is None)
     if "late" in sinks:
         sinks["late"].claim(record.query, _late_schema(running), fresh=last is None)
-    epochs = StreamDriver(plan, log, record, sinks["results"], sinks.get("late"), keep, device)
+    epochs = StreamDriver(plan, log, record, sinks["results"], sinks.get("late"), keep, device, partitions)
     if log.back() is not None:  # a process has ended on the way
         back(epochs)
         last = log.last()
@@ -391,26 +429,34 @@ def _late_schema(running: RunningQuery) -> pa.Schema:
     return schemas[0]
 
 
-def _partitions(plan: StreamPlan, asked: int | None, known: QueryRecord | None) -> int:
-    """Into how many partitions events go."""
-    if asked is not None:
-        whole(asked, name="partitions", least=1)
+def _cut(plan: StreamPlan, asked: int | None, shards: int | None, known: QueryRecord | None) -> tuple[int, int]:
+    """Into how many partitions events go, and how many shards these have for the query's life."""
+    for name, each in (("partitions", asked), ("shards", shards)):
+        if each is not None:
+            whole(each, name=name, least=1)
+            if each > 1 and plan.partitioning.alone is not None:
+                raise PlanError(
+                    f"{each} {name} are asked for, and the query needs all events in one: {plan.partitioning.alone}.",
+                    remedy=f"Give it a key (.by(…), on=…), or leave {name}= out.",
+                )
     if plan.partitioning.alone is not None:
-        if asked not in (None, 1):
-            raise PlanError(
-                f"{asked} partitions are asked for, and the query needs all events in one: {plan.partitioning.alone}.",
-                remedy="Give it a key (.by(…), on=…), or leave partitions= out.",
-            )
         if asked is None and known is None and plan.partitioning.on_turns:
             raise PlanError(
                 f"The query runs in one partition alone: {plan.partitioning.alone}.",
                 remedy="Say partitions=1, and one task takes all events. Or let order within a key decide: give "
                 "windows, groups and joins a key, and leave the column turn out of what is selected.",
             )
-        return 1
-    if asked is None and known is not None:
-        return known.partitions
-    return asked or int(str(plan.session.conf.get("spark.sql.shuffle.partitions")))
+        return 1, 1
+    usual = int(str(plan.session.conf.get("spark.sql.shuffle.partitions"))) if known is None else known.partitions
+    partitions = asked or min(usual, shards or usual)
+    shards = shards or (partitions if known is None else known.shards)
+    if partitions > shards:
+        raise PlanError(
+            f"{partitions} partitions are asked for, and the query's state has {shards} shards: each partition has one "
+            "or more.",
+            remedy="Ask for fewer. How many shards there are is said once, when a query begins: shards=64.",
+        )
+    return partitions, shards
 
 
 def _check_record(
@@ -421,11 +467,10 @@ def _check_record(
     check_plan(path, {"plan": there.plan}, now.plan)
     facts = {"functions": there.functions, "version": there.version, "python": there.python}
     check_functions(path, facts, now.functions, if_functions_changed)
-    if there.partitions != now.partitions:
+    if there.shards != now.shards:
         raise SourceError(
-            f"The checkpoint {log.path} has the state of {there.partitions} partitions, and {now.partitions} are asked "
-            "for.",
-            remedy=f"Say partitions={there.partitions}, or leave it out: states are not cut anew.",
+            f"The checkpoint {log.path} has the state of {there.shards} shards, and {now.shards} are asked for.",
+            remedy=f"Say shards={there.shards}, or leave it out: states are not cut anew. partitions= may be another.",
         )
     if there.sinks != now.sinks:
         kinds = [", ".join(f"{name}: a {kind}" for name, kind in each.sinks.items()) for each in (there, now)]

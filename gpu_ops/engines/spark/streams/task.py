@@ -1,4 +1,9 @@
-"""What a task of an epoch does: its partition's running query takes the epoch's rows, and gives results and a state."""
+"""What a task of an epoch does: the running query of each of its shards takes its rows, and gives results and a state.
+
+A shard is what state is kept by for the query's life: the rows whose keys have one hash, modulo the number of shards. A
+partition is a task of an epoch, and hosts one shard or more. So other partitions are another assignment, and no state
+is cut anew.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
@@ -36,8 +42,11 @@ from gpu_ops.plan.nodes import Node
 INPUT = "input"
 """The column with the number of a row's input."""
 
-BACK = pa.schema([("partition", pa.int32()), ("report", pa.string())])
-"""What comes back of a task: a row."""
+SHARD = "shard"
+"""The column with the number of a row's shard. Without it a partition is the shard of the same number."""
+
+BACK = pa.schema([("shard", pa.int32()), ("report", pa.string())])
+"""What comes back of a task: a row for each of its shards."""
 
 
 @dataclass(frozen=True)
@@ -51,13 +60,14 @@ class EpochTask:
         slots: The columns in which rows come.
         epoch: The epoch's number.
         ctis: The CTI of each input; None before there is any.
-        before: For each partition its state, as its manifest names it; None before the first epoch.
+        before: For each shard its state, as its manifest names it; None before the first epoch.
         state: The folder of states.
         results: The folder for results.
         late: The folder for late rows; None if they are not kept.
         ends: Whether the query ends.
         device: As in `Stream.start`.
         started: The name of the start of the query.
+        marked: Whether rows tell their shard.
     """
 
     plan: Node
@@ -73,6 +83,7 @@ class EpochTask:
     ends: bool
     device: str
     started: str
+    marked: bool
 
     def rows(self, batches: Iterable[pa.RecordBatch]) -> tuple[list[pa.Table], list[Any]]:
         """The rows of each input, and the counts of what was dropped before.
@@ -104,7 +115,7 @@ class EpochTask:
 
 
 def run_epoch(task: EpochTask, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Step a partition's running query over the rows of an epoch.
+    """Step the running query of each shard of a partition over the rows of an epoch.
 
     Files that it writes have a name of this attempt: Spark may run a task twice, at once or one after the other.
 
@@ -113,7 +124,7 @@ def run_epoch(task: EpochTask, batches: Iterable[pa.RecordBatch]) -> Iterator[pa
         batches: The partition's rows.
 
     Yields:
-        A row: the partition's number, and a report as JSON: the names of the files, and what the rows were.
+        A row for each shard: its number, and a report as JSON: the names of the files, and what the rows were.
     """
     context = TaskContext.get()
     assert context is not None  # noqa: S101  (it runs in a task)
@@ -122,13 +133,48 @@ def run_epoch(task: EpochTask, batches: Iterable[pa.RecordBatch]) -> Iterator[pa
     spare_the_next(device)
     partition = context.partitionId()
     with concise():
-        report = _stepped(task, partition, batches, device)
-    yield pa.RecordBatch.from_pydict({"partition": [partition], "report": [json.dumps(report)]}, schema=BACK)
+        reports = stepped(task, partition, batches, device)
+    said = {"shard": list(reports), "report": [json.dumps(each) for each in reports.values()]}
+    yield pa.RecordBatch.from_pydict(said, schema=BACK)
 
 
-def _stepped(task: EpochTask, partition: int, batches: Iterable[pa.RecordBatch], device: str) -> dict[str, Any]:
+def stepped(
+    task: EpochTask, partition: int, batches: Iterable[pa.RecordBatch], device: str
+) -> dict[int, dict[str, Any]]:
+    """The reports of the shards of a partition.
+
+    Args:
+        task: What to do.
+        partition: The partition.
+        batches: Its rows.
+        device: Where its queries run.
+    """
+    before = _KEPT.pop((task.state, partition), {})  # a step that fails leaves nothing of it
+    kept, reports = {}, {}
+    for shard, own in _by_shard(batches) if task.marked else [(partition, batches)]:
+        reports[shard], kept[shard] = _stepped(task, shard, own, device, before.pop(shard, None))
+    _KEPT[task.state, partition] = kept
+    while len(_KEPT) > _MOST_KEPT:
+        _KEPT.popitem(last=False)
+    return reports
+
+
+def _by_shard(batches: Iterable[pa.RecordBatch]) -> Iterable[tuple[int, Iterable[pa.RecordBatch]]]:
+    """The rows of each shard of a partition: of each there is a row, be it of no input."""
+    shards: dict[int, list[pa.RecordBatch]] = {}
+    for batch in batches:
+        rows = batch.take(pc.sort_indices(batch.column(SHARD)))
+        numbers, begins = np.unique(integers(rows.column(SHARD)), return_index=True)
+        for number, begin, end in zip(numbers.tolist(), begins, [*begins[1:], rows.num_rows], strict=True):
+            shards.setdefault(number, []).append(rows.slice(begin, end - begin))
+    return shards.items()
+
+
+def _stepped(
+    task: EpochTask, shard: int, batches: Iterable[pa.RecordBatch], device: str, kept: _Kept | None
+) -> tuple[dict[str, Any], _Kept]:
     rows, faults = task.rows(batches)
-    query, saved = _restored(task, partition, device)
+    query, saved = _restored(task, shard, device, kept)
     late_before = dict(query.status().late)
     for name, cti, table in zip(task.names, task.ctis, rows, strict=True):
         if cti is not None:
@@ -137,7 +183,7 @@ def _stepped(task: EpochTask, partition: int, batches: Iterable[pa.RecordBatch],
             query.push(table, input=name)
     if task.ends:
         query.close()
-    attempt = f"{partition:05d}-{secrets.token_hex(8)}"
+    attempt = f"{shard:05d}-{secrets.token_hex(8)}"
     written = f"{task.epoch:012d}-{attempt}"
     results, late = query.results(), query.late()
     report = {
@@ -149,8 +195,8 @@ def _stepped(task: EpochTask, partition: int, batches: Iterable[pa.RecordBatch],
         "cti": query.cti,
     }
     saved = save_state(query, open_folder(task.state, None), prefix(task.epoch + 1, f"{attempt}-"), saved)
-    _keep((task.state, partition), _Kept(f"{task.started} {attempt}", query, saved))
-    return report | {"state": {"attempt": attempt, "saved": saved.to_json()}}
+    report |= {"state": {"attempt": attempt, "saved": saved.to_json()}}
+    return report, _Kept(f"{task.started} {attempt}", query, saved)
 
 
 @dataclass(frozen=True)
@@ -168,27 +214,21 @@ class _Kept:
     saved: SavedState
 
 
-_KEPT: OrderedDict[tuple[str, int], _Kept] = OrderedDict()
-"""The last queries of this worker, by their folders and partitions. One whose attempt was not committed is no use."""
+_KEPT: OrderedDict[tuple[str, int], dict[int, _Kept]] = OrderedDict()
+"""The last queries of this worker, by their folders and partitions: of each shard there. One whose attempt was not
+committed is no use."""
 
 _MOST_KEPT = 4
 
 
-def _keep(of: tuple[str, int], kept: _Kept) -> None:
-    _KEPT[of] = kept
-    while len(_KEPT) > _MOST_KEPT:
-        _KEPT.popitem(last=False)
-
-
-def _restored(task: EpochTask, partition: int, device: str) -> tuple[RunningQuery, SavedState | None]:
-    """The partition's running query as the last committed epoch left it, and what is saved of it."""
-    kept = _KEPT.pop((task.state, partition), None)  # a step that fails leaves nothing of it
+def _restored(task: EpochTask, shard: int, device: str, kept: _Kept | None) -> tuple[RunningQuery, SavedState | None]:
+    """A shard's running query as the last committed epoch left it, and what is saved of it."""
     if task.before is None:
         return RunningQuery(task.plan, device), None
-    before = task.before[partition]
+    before = task.before[shard]
     if kept is not None and kept.attempt == f"{task.started} {before['attempt']}":
         return kept.query, kept.saved
-    saved = SavedState.from_json(f"The state of partition {partition}", before["saved"])
+    saved = SavedState.from_json(f"The state of shard {shard}", before["saved"])
     # Only tasks write there: damage is looked for, and what is sound is not doubted. The driver has compared functions.
     start = Start(task.plan, device, if_functions_changed="accept")
     return restored_state(task.state, open_folder(task.state, None), saved, start, Bounds(trust=True)), saved
