@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import enum
 import signal
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
@@ -17,9 +15,20 @@ from rich.console import Console
 from rich.markup import escape
 from typer.core import TyperGroup
 
+from gpu_ops.apps.options import (
+    TOPIC,
+    Delay,
+    Followed,
+    IfExists,
+    Inputs,
+    Kept,
+    Late,
+    On,
+    Patience,
+    QueryFile,
+)
 from gpu_ops.core.own_errors import translated
 from gpu_ops.core.time import positive_ticks, ticks
-from gpu_ops.devices import NAMES
 from gpu_ops.errors import GpuOpsError, PlanError, SourceError
 
 if TYPE_CHECKING:
@@ -27,6 +36,7 @@ if TYPE_CHECKING:
     from gpu_ops.engines.live.fingerprints import IfFunctionsChanged
     from gpu_ops.engines.live.status import Status
     from gpu_ops.microbatches.stores import Store
+    from gpu_ops.topics.topic import Topic
 
 _UsageError: Any = typer.BadParameter.__base__
 
@@ -55,30 +65,6 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode="rich",
 )
-
-
-def _device(name: str) -> str:
-    if name not in NAMES:
-        raise typer.BadParameter(f"{name!r} is not one of {', '.join(NAMES)}.")
-    return name
-
-
-class IfExists(enum.StrEnum):
-    """How to treat an existing answer, as in `gpu_ops.Stream.write`."""
-
-    refused = "raise"
-    replaced = "replace"
-
-
-QueryFile = Annotated[Path, typer.Argument(metavar="QUERY.py", help="A Python file that defines query(**inputs).")]
-Inputs = Annotated[
-    list[str],
-    typer.Option("--input", metavar="NAME=PATH", help="The path of one input; repeat the option for each."),
-]
-On = Annotated[
-    str,
-    typer.Option(parser=_device, metavar=f"[{'|'.join(NAMES)}]", help="The device; auto takes a GPU if one works."),
-]
 
 
 @contextmanager
@@ -157,22 +143,16 @@ def run(
     query: QueryFile,
     *,
     output: Annotated[
-        Path,
+        str,
         typer.Option(
             help="The file for the answer: .parquet, .arrow, .ipc or .feather; a folder for several answers. "
-            "With --follow, the folder of a store."
+            f"With --follow, the folder of a store, or {TOPIC}."
         ),
     ],
     inputs: Inputs = [],  # noqa: B006  (Typer copies it)
-    follow: Annotated[
-        str | None,
-        typer.Option(metavar="NAME=STORE", help="Run live: follow a micro-batch store, the input of this name."),
-    ] = None,
-    late: Annotated[Path | None, typer.Option(help="With --follow: write late rows to this store.")] = None,
-    checkpoint: Annotated[
-        Path | None,
-        typer.Option(help="With --follow: save to this file or folder, and resume from it, exactly once."),
-    ] = None,
+    follow: Followed = [],  # noqa: B006  (Typer copies it)
+    late: Late = None,
+    checkpoint: Kept = None,
     every: Annotated[
         str | None,
         typer.Option(help="With --checkpoint: the number of batches between two checkpoints, or the time (10s)."),
@@ -188,9 +168,7 @@ def run(
     accept_changes: Annotated[
         bool, typer.Option("--accept-changes", help="With --checkpoint: resume although functions in QUERY.py changed.")
     ] = False,
-    timeout: Annotated[
-        str | None, typer.Option(help="With --follow: stop after this time without a new batch (10s).")
-    ] = None,
+    timeout: Patience = None,
     if_exists: Annotated[IfExists | None, typer.Option(help="If --output exists: fail (raise), or replace it.")] = None,
     device: On = "auto",
 ) -> None:
@@ -199,37 +177,41 @@ def run(
     With --follow, SIGTERM and SIGINT (Ctrl-C) finish the current batch and write the checkpoint; the exit code is then
     143 or 130.
     """
-    from gpu_ops.apps.queries import parse_inputs, query_answers
+    from gpu_ops.apps.places import followed_at, refuse_topic, sources_at
+    from gpu_ops.apps.queries import query_answers
 
     with _readable_errors():
-        paths = parse_inputs(inputs)
+        given = sources_at(inputs)
         checkpointed = {"--every": every, "--keep": keep, "--accept-changes": accept_changes or None}
         followed = {"--late": late, "--checkpoint": checkpoint, "--adopt": adopt or None, "--timeout": timeout}
         if checkpoint is None:
             _refuse(checkpointed, "--checkpoint", "--checkpoint FILE")
-        if follow is not None:
+        if follow:
             if if_exists is not None:
                 raise PlanError(
-                    "--if-exists is for a file, but with --follow, --output is a store.",
+                    "--if-exists is for a file, but with --follow, --output is a store or a topic.",
                     remedy="Leave --if-exists out.",
                 )
             if timeout is not None:
                 ticks(timeout, name="--timeout")
             care = _Care(checkpoint, every, keep, adopt, accept_changes)
-            _follow(lambda given: query_answers(query, {**paths, **given}), follow, output, late, care, timeout, device)
+            sources = followed_at(follow)
+            _follow(query_answers(query, {**given, **sources}), sources, output, late, care, timeout, device)
             return
         _refuse(followed, "--follow", "--follow NAME=STORE")
-        answers = query_answers(query, paths)
+        refuse_topic(output)
+        answers = query_answers(query, given)
+        place = Path(output)
         if isinstance(answers, dict):
-            streams = {output / f"{name}.parquet": stream for name, stream in answers.items()}
+            streams = {place / f"{name}.parquet": stream for name, stream in answers.items()}
         else:
-            streams = {output: answers}
+            streams = {place: answers}
         replaces: Literal["raise", "replace"] = "replace" if if_exists is IfExists.replaced else "raise"
         if replaces == "raise":
             # Before the first answer is computed, which may take long.
             _refuse_existing(streams)
         if isinstance(answers, dict):
-            output.mkdir(parents=True, exist_ok=True)
+            place.mkdir(parents=True, exist_ok=True)
         for path, stream in streams.items():
             written = stream.write(path, device=device, if_exists=replaces)
             _say(f"{written.rows:,} rows: {escape(str(path))}")
@@ -258,24 +240,20 @@ class _Care(NamedTuple):
 
 
 def _follow(
-    answers: Callable[[Mapping[str, Store]], Stream | dict[str, Stream]],
-    followed: str,
-    output: Path,
-    late: Path | None,
+    answer: Stream | dict[str, Stream],
+    sources: Mapping[str, Store | Topic],
+    output: str,
+    late: str | None,
     care: _Care,
     timeout: str | None,
     device: str,
 ) -> None:
     from gpu_ops.api.events import restore
     from gpu_ops.api.stream import Stream
-    from gpu_ops.apps.queries import parse_inputs
+    from gpu_ops.apps.places import kept_at
     from gpu_ops.engines.live.running_query import RunningQuery
     from gpu_ops.engines.live.saving import is_kept
-    from gpu_ops.microbatches.stores import store
 
-    ((name, path),) = parse_inputs([followed]).items()
-    source = store(path)
-    answer = answers({name: source})
     if not isinstance(answer, Stream):
         raise PlanError("A live query returns one stream.", remedy="Write a query file for each answer.")
     if care.checkpoint is not None and is_kept(care.checkpoint):
@@ -290,10 +268,11 @@ def _follow(
         def show(running: RunningQuery) -> None:
             line.update(_shown(running.status()))
 
+        several: Any = sources
         status = live.follow(
-            source,
-            into=store(output),
-            late_into=None if late is None else store(late),
+            several if len(sources) > 1 else next(iter(several.values())),
+            into=kept_at(output),
+            late_into=None if late is None else kept_at(late),
             checkpoint=care.checkpoint,
             every=int(every) if every.strip().lstrip("-").isdecimal() else every,
             keep=1 if care.keep is None else care.keep,
@@ -312,10 +291,11 @@ def _shown(status: Status) -> str:
 @app.command()
 def explain(query: QueryFile, *, inputs: Inputs, device: On = "auto") -> None:
     """Print a query file's plan: where each part runs, and why."""
-    from gpu_ops.apps.queries import parse_inputs, query_answers
+    from gpu_ops.apps.places import sources_at
+    from gpu_ops.apps.queries import query_answers
 
     with _readable_errors():
-        answers = query_answers(query, parse_inputs(inputs))
+        answers = query_answers(query, sources_at(inputs))
         if isinstance(answers, dict):
             plans = [f"{name}:\n{stream.explain(device=device)}" for name, stream in answers.items()]
         else:
@@ -329,7 +309,9 @@ def epl(
     *,
     inputs: Annotated[
         list[str],
-        typer.Option("--input", metavar="TYPE=PATH", help="The events of a type; repeat the option for each."),
+        typer.Option(
+            "--input", metavar="TYPE=PATH", help=f"The events of a type, or {TOPIC}; repeat the option for each."
+        ),
     ] = [],  # noqa: B006  (Typer copies it)
     time: Annotated[
         str | None, typer.Option(help="The column that says when an event comes; the clock goes along with it.")
@@ -342,51 +324,54 @@ def epl(
         bool, typer.Option("--irstream", help="Give old rows too where a statement says nothing of it.")
     ] = False,
     output: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
             help="The folder for a Parquet file for each statement; else lines of JSON are printed. "
-            "With --follow, the folder of a store."
+            f"With --follow, the folder of a store, or {TOPIC}."
         ),
     ] = None,
     if_exists: Annotated[
         IfExists | None, typer.Option(help="If a file in --output exists: fail (raise), or replace it.")
     ] = None,
-    follow: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TYPE=STORE",
-            help="Run the last statement live: follow a micro-batch store, whose events have times.",
-        ),
+    follow: Followed = [],  # noqa: B006  (Typer copies it)
+    order: Annotated[
+        str | None, typer.Option(help="With --follow: the column that orders events of one type and time.")
     ] = None,
-    checkpoint: Annotated[
-        Path | None,
-        typer.Option(help="With --follow: save to this file or folder, and resume from it, exactly once."),
-    ] = None,
-    timeout: Annotated[
-        str | None, typer.Option(help="With --follow: stop after this time without a new batch (10s).")
-    ] = None,
+    delay: Delay = None,
+    late: Late = None,
+    checkpoint: Kept = None,
+    timeout: Patience = None,
     device: On = "cpu",
 ) -> None:
-    """Run statements in EPL over files of events, and print or write what they deliver; or live, over a store."""
-    from gpu_ops.apps.epl_files import asked_live, clock_time, lines, played, text_of, write_deliveries
-    from gpu_ops.apps.queries import parse_inputs
+    """Run statements in EPL over files of events or topics, and print or write what they deliver; or live.
+
+    With --follow the last statement runs, and the others feed it.
+    """
+    from gpu_ops.apps.epl_files import clock_time, lines, played, text_of, write_deliveries
+    from gpu_ops.apps.places import arriving, followed_at, refuse_topic, sources_at
+    from gpu_ops.epl.query import query
 
     with _readable_errors():
         selector, first = "irstream" if irstream else "istream", clock_time(start, "--start")
         if output is None:
-            _refuse({"--if-exists": if_exists, "--follow": follow}, "--output", "--output FOLDER")
-        elif follow is not None:
-            alone = {"--input": inputs or None, "--time": time, "--until": until, "--if-exists": if_exists}
+            _refuse({"--if-exists": if_exists, "--follow": follow or None}, "--output", "--output FOLDER")
+        elif follow:
+            alone = {"--input": inputs or None, "--until": until, "--if-exists": if_exists}
             _refuse(alone, "data at rest, and --follow is live", "--input TYPE=PATH instead of --follow")
-            asked = partial(asked_live, text_of(statements), start=first, default_selector=selector)
-            _follow(asked, follow, output, None, _Care(checkpoint, None, None, False, False), timeout, device)
+            sources = followed_at(follow)
+            streams = arriving(sources, time=time, delay=delay or "0s", diverts=late is not None)
+            answer = query(text_of(statements), streams, order=order, start=first, default_selector=selector)
+            _follow(answer, sources, output, late, _Care(checkpoint, None, None, False, False), timeout, device)
             return
-        _refuse({"--checkpoint": checkpoint, "--timeout": timeout}, "--follow", "--follow TYPE=STORE")
+        else:
+            refuse_topic(output)
+        live = {"--order": order, "--delay": delay, "--late": late, "--checkpoint": checkpoint, "--timeout": timeout}
+        _refuse(live, "--follow", "--follow TYPE=STORE")
         if not inputs:
             raise PlanError("There are no events.", remedy="Add --input TYPE=PATH for each type.")
         runtime = played(
             text_of(statements),
-            parse_inputs(inputs),
+            sources_at(inputs),
             time=time,
             start=first,
             until=None if until is None else clock_time(until, "--until"),
@@ -397,7 +382,7 @@ def epl(
             for line in lines(runtime):
                 print(line)  # noqa: T201
         else:
-            for written in write_deliveries(runtime, output, "raise" if if_exists is None else if_exists.value):
+            for written in write_deliveries(runtime, Path(output), "raise" if if_exists is None else if_exists.value):
                 _say(f"{written.rows:,} rows: {escape(str(written.path))}")
 
 
@@ -407,10 +392,14 @@ def rql(
         Path, typer.Argument(metavar="FILE", help="A file with a query in RQL, StreamCruncher's language.")
     ],
     *,
-    time: Annotated[str, typer.Option(help="The column that says when an event comes.")],
+    time: Annotated[
+        str | None, typer.Option(help="The column that says when an event comes; a store needs none.")
+    ] = None,
     inputs: Annotated[
         list[str],
-        typer.Option("--input", metavar="STREAM=PATH", help="The events of a stream; repeat the option for each."),
+        typer.Option(
+            "--input", metavar="STREAM=PATH", help=f"The events of a stream, or {TOPIC}; repeat the option for each."
+        ),
     ] = [],  # noqa: B006  (Typer copies it)
     tables: Annotated[
         list[str],
@@ -419,29 +408,46 @@ def rql(
     order: Annotated[str | None, typer.Option(help="The column that orders events of one time.")] = None,
     until: Annotated[str | None, typer.Option(help="The last time of which cycles are shown.")] = None,
     output: Annotated[
-        Path | None, typer.Option(help="The Parquet file to write; else lines of JSON are printed.")
+        str | None,
+        typer.Option(
+            help="The Parquet file to write; else lines of JSON are printed. "
+            f"With --follow, the folder of a store, or {TOPIC}."
+        ),
     ] = None,
     if_exists: Annotated[IfExists | None, typer.Option(help="If --output exists: fail (raise), or replace it.")] = None,
+    follow: Followed = [],  # noqa: B006  (Typer copies it)
+    delay: Delay = None,
+    late: Late = None,
+    checkpoint: Kept = None,
+    timeout: Patience = None,
     device: On = "cpu",
 ) -> None:
-    """Run a query in StreamCruncher's language over files of events, and print or write what each cycle gives."""
-    from gpu_ops.apps.queries import parse_inputs
-    from gpu_ops.apps.rql_files import asked_of_files, query_in
+    """Run a query in StreamCruncher's language over files of events or topics, and print or write its rows; or live."""
+    from gpu_ops.apps.places import arriving, followed_at, refuse_topic, sources_at
+    from gpu_ops.apps.rql_files import asked_live, asked_of_files, query_in
     from gpu_ops.core.polars_frames import to_frame
 
     with _readable_errors():
+        known = sources_at(tables)
         if output is None:
-            _refuse({"--if-exists": if_exists}, "--output", "--output PATH")
+            _refuse({"--if-exists": if_exists, "--follow": follow or None}, "--output", "--output PATH")
+        elif follow:
+            alone = {"--input": inputs or None, "--until": until, "--if-exists": if_exists}
+            _refuse(alone, "data at rest, and --follow is live", "--input STREAM=PATH instead of --follow")
+            sources = followed_at(follow)
+            streams = arriving(sources, time=time, delay=delay or "0s", diverts=late is not None)
+            live = asked_live(query_in(query), streams, known, order=order)
+            _follow(live, sources, output, late, _Care(checkpoint, None, None, False, False), timeout, device)
+            return
+        else:
+            refuse_topic(output)
+        followed = {"--delay": delay, "--late": late, "--checkpoint": checkpoint, "--timeout": timeout}
+        _refuse(followed, "--follow", "--follow STREAM=STORE")
         if not inputs:
             raise PlanError("There are no events.", remedy="Add --input STREAM=PATH for each stream.")
-        answer = asked_of_files(
-            query_in(query),
-            parse_inputs(inputs),
-            parse_inputs(tables) if tables else {},
-            time=time,
-            order=order,
-            until=until,
-        )
+        if time is None:
+            raise PlanError("Nothing says when events come.", remedy="Name the column that does: --time at.")
+        answer = asked_of_files(query_in(query), sources_at(inputs), known, time=time, order=order, until=until)
         if output is None:
             print(to_frame(answer.collect(device=device)).write_ndjson(), end="")  # noqa: T201
         else:

@@ -9,17 +9,14 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from gpu_ops.api.events import events
-from gpu_ops.api.stream import Stream
 from gpu_ops.core.bounds import Bounds
 from gpu_ops.core.polars_frames import to_frame
-from gpu_ops.epl.query import query
 from gpu_ops.epl.runtime import Runtime
 from gpu_ops.errors import ColumnError, PlanError
 from gpu_ops.ingest.raw import open_raw
 from gpu_ops.ingest.raw_source import PIECE_ROWS
 from gpu_ops.microbatches.files import IfExists, WriteReport, write
-from gpu_ops.microbatches.stores import Store
+from gpu_ops.topics.topic import Topic
 
 
 def text_of(path: Path) -> str:
@@ -54,7 +51,7 @@ def clock_time(text: str, name: str) -> int | dt.datetime:
 
 def played(
     text: str,
-    inputs: Mapping[str, str],
+    inputs: Mapping[str, str | Topic],
     *,
     time: str | None,
     start: int | dt.datetime,
@@ -66,7 +63,7 @@ def played(
 
     Args:
         text: The statements.
-        inputs: The path of the events of each type; all columns are its properties.
+        inputs: The path of the events of each type, or their topic; all columns are its properties.
         time: The column that says when an event comes. Without it the clock stays, and inputs come one after another.
         start: What the clock shows first.
         until: What it shows last.
@@ -97,16 +94,6 @@ def played(
     if until is not None:
         runtime.advance(until)
     return runtime
-
-
-def asked_live(text: str, stores: Mapping[str, Store], *, start: int | dt.datetime, default_selector: str) -> Stream:
-    """What the last statement of a text delivers over stores, as `gpu_ops.epl.query`: it can be run live."""
-    return query(
-        text,
-        {name: events(each) for name, each in stores.items()},
-        start=start,
-        default_selector=default_selector,
-    )
 
 
 def lines(runtime: Runtime) -> Iterator[str]:

@@ -52,6 +52,7 @@ class TopicWriter:
 
     A transaction holds the results of an epoch, its marker, and the source's offsets. The marker is a committed offset
     of the writer's consumer group for the topic's first partition: the epoch's number, with run and token as metadata.
+    Without transactions it is committed before the results are sent: the topic has nothing of a later epoch.
 
     Args:
         topic: The topic.
@@ -100,6 +101,8 @@ class TopicWriter:
 
     def marker(self) -> Marker | None:
         """The marker of the last transaction that was committed under the writer's name; None before the first.
+
+        Without transactions it is that of the last epoch that was begun.
 
         Raises:
             SourceError: Brokers do not answer.
@@ -177,6 +180,7 @@ class TopicWriter:
                 if self.once:
                     self._transaction(marker, messages, offsets)
                 else:
+                    self._begin(marker)
                     self._send(messages, [result_headers(marker.run, marker.epoch, row) for row in rows])
                     self._flushed()
             except kafka.KafkaException as error:
@@ -211,10 +215,19 @@ class TopicWriter:
         producer.begin_transaction()
         self._send(messages, None)
         places = [kafka.TopicPartition(topic, number, offset) for (topic, number), offset in offsets.items()]
-        said = kafka.TopicPartition(self.topic.name, 0, marker.epoch, f"{marker.run} {marker.token}")
+        said = self._said(marker)
         group = self._consumer.consumer_group_metadata()
         self._in_time(lambda: producer.send_offsets_to_transaction([*places, said], group, ANSWERS_S))
         self._in_time(lambda: producer.commit_transaction(ANSWERS_S))
+
+    def _begin(self, marker: Marker) -> None:
+        """Commit the marker of an epoch whose results are about to be sent without a transaction."""
+        said = self._said(marker)
+        self._of_coordinator(lambda: self._consumer.commit(offsets=[said], asynchronous=False))
+
+    def _said(self, marker: Marker) -> Any:
+        made = confluent_kafka().TopicPartition
+        return made(self.topic.name, 0, marker.epoch, f"{marker.run} {marker.token}")
 
     def _in_time(self, ask: Callable[[], None]) -> None:
         """Ask something that should end within `ANSWERS_S`, and may never do so if a broker has been away meanwhile.

@@ -371,7 +371,7 @@ def test_a_wrong_command_line_is_one_line_with_what_to_do(arguments: list[str], 
     ("given", "message"),
     [
         (["--timeout", "60"], "--timeout is 60, a number without a unit. Say '60s'"),
-        (["--if-exists", "replace"], "with --follow, --output is a store. Leave --if-exists out."),
+        (["--if-exists", "replace"], "with --follow, --output is a store or a topic. Leave --if-exists out."),
     ],
 )
 def test_what_is_wrong_of_a_live_run_is_said_before_it_starts(given: list[str], message: str) -> None:

@@ -222,7 +222,7 @@ def test_the_command_gives_one_line_and_no_traceback(fault: str, tmp_path: Path)
 
 @pytest.mark.defects
 def test_the_command_tells_of_a_defect_in_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpu_ops.apps.queries.parse_inputs", importlib.metadata.version)
+    monkeypatch.setattr("gpu_ops.apps.places.parse_inputs", importlib.metadata.version)
     found = CliRunner().invoke(app, ["explain", str(tmp_path / "q.py"), "--input", "no=package"])
     assert (found.exit_code, found.output.count("\n")) == (1, 1)
     assert "error: The command" in found.output

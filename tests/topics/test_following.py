@@ -133,18 +133,36 @@ def test_a_reader_makes_at_least_once_to_once(
     assert live.status().invalid["repeated"] == len(found) - len(expected)
 
 
+@pytest.mark.parametrize("delivery", ["exactly_once", "at_least_once"])
 def test_an_older_checkpoint_of_a_folder_is_refused_by_the_sink(
-    kafka: Broker, source: g.Topic, expected: list[Any], tmp_path: Path, few_messages: None
+    delivery: str, kafka: Broker, source: g.Topic, expected: list[Any], tmp_path: Path, few_messages: None
 ) -> None:
-    into, folder = sink_of(kafka), tmp_path / "checkpoints"
+    """Its epochs would have other results now, under the numbers of those that are there."""
+    into, folder = sink_of(kafka, delivery=delivery), tmp_path / "checkpoints"
     folder.mkdir()
     query(source).start(device="cpu").follow(source, into=into, checkpoint=folder, every=1, timeout=0, keep=4)
     numbers = sorted(int(each.name.partition(".")[0]) for each in folder.glob("*.manifest"))
     assert len(numbers) == 4
     older = g.restore(folder, query(source), number=numbers[0], device="cpu")
-    with pytest.raises(g.SourceError, match=r"The last transaction in the topic totals.*checkpoint is of epoch"):
+    with pytest.raises(g.SourceError, match=r"The last .*in the topic totals.*checkpoint is of epoch"):
         older.follow(source, into=into, checkpoint=folder, every=1, timeout=0)
     assert held(kafka, into.name) == expected
+
+
+def test_an_older_checkpoint_compares_the_store_that_has_gone_further(
+    kafka: Broker, source: g.Topic, expected: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Messages come in other epochs than before: what the store holds of these is no longer what the query gives."""
+    into, folder = g.store(tmp_path / "store"), tmp_path / "checkpoints"
+    folder.mkdir()
+    monkeypatch.setattr(reading, "MESSAGES", 60)
+    query(source).start(device="cpu").follow(source, into=into, checkpoint=folder, every=1, timeout=0, keep=4)
+    numbers = sorted(int(each.name.partition(".")[0]) for each in folder.glob("*.manifest"))
+    monkeypatch.setattr(reading, "MESSAGES", 25)
+    older = g.restore(folder, query(source), number=numbers[0], device="cpu")
+    with pytest.raises(g.SourceError, match=r"Batch \d+ of .* is not the one that the query knows"):
+        older.follow(source, into=into, checkpoint=tmp_path / "other", every=1, timeout=0)
+    assert rows(into.read()) == expected
 
 
 def test_a_broker_that_is_killed_comes_back(

@@ -18,8 +18,12 @@ from gpu_ops.api.stream import Stream
 from gpu_ops.errors import GpuOpsError, PlanError
 
 
-def parse_inputs(texts: Iterable[str]) -> dict[str, str]:
+def parse_inputs(texts: Iterable[str], option: str = "--input") -> dict[str, str]:
     """Inputs by name, from texts ``NAME=PATH``.
+
+    Args:
+        texts: The texts.
+        option: The option that they were given by.
 
     Raises:
         PlanError: A text does not have this form, or a name is given twice.
@@ -33,10 +37,10 @@ def parse_inputs(texts: Iterable[str]) -> dict[str, str]:
         name, separator, path = text.partition("=")
         if not (separator and path and name.isidentifier()):
             raise PlanError(
-                f"--input {text!r} is not NAME=PATH.", remedy="Write for instance --input tasks=tasks.parquet."
+                f"{option} {text!r} is not NAME=PATH.", remedy=f"Write for instance {option} tasks=tasks.parquet."
             )
         if name in inputs:
-            raise PlanError(f"--input {name} is given twice.", remedy="Give each input once; a path may be a glob.")
+            raise PlanError(f"{option} {name} is given twice.", remedy="Give each input once; a path may be a glob.")
         inputs[name] = path
     return inputs
 

@@ -25,6 +25,7 @@ from gpu_ops.engines.live.calls import Calls
 from gpu_ops.engines.live.following import Followable, for_each_input
 from gpu_ops.engines.live.pace import Pace, stopping
 from gpu_ops.engines.live.places import SINKS, Following, IfOtherStore, Mark, Outlet, begin
+from gpu_ops.engines.live.topic_outlets import GivesResults, check_topics, of_another_run
 from gpu_ops.errors import GpuOpsError, PlanError, SourceError
 from gpu_ops.ingest.rules import check_choice
 from gpu_ops.microbatches.identity import new_name
@@ -41,19 +42,12 @@ _LOOK_S = 60.0
 """How often it looks for new partitions; and after so long without messages it notes that all is delivered."""
 
 
-class Topical(Followable, Protocol):
+class Topical(Followable, GivesResults, Protocol):
     """The part of `RunningQuery` that following topics needs."""
-
-    @property
-    def given_schema(self) -> pa.Schema:
-        """The columns of results."""
 
     @property
     def has_untaken(self) -> bool:
         """Whether results or late rows wait to be taken."""
-
-    def late_schema(self) -> pa.Schema | None:
-        """The columns of late rows; None if inputs differ in them."""
 
     def pushed(self, *, input: str | None = None) -> int:  # noqa: A002  (the word for it)
         """How many rows of an input were pushed."""
@@ -139,12 +133,15 @@ class _TopicEpochs:
         Raises:
             SourceError: The topic has a later epoch than the checkpoint, another run's, or lacks earlier ones.
         """
-        found, topic = self.writer.marker() if self.writer.once else None, self.writer.topic
+        found = self.writer.marker()
         if not self.writer.once:
+            newest = found is None or found.run != self.run or found.epoch < self.epoch
+            if policy == "raise" and not newest and found != Marker(self.run, self.epoch, self.token):
+                raise self._older(found)
             return delivered == self.epoch
         if found is not None and found.run != self.run:
             if policy == "raise":
-                raise self._of_another()
+                raise of_another_run(self.writer.topic)
             found = None
         if found == Marker(self.run, self.epoch, self.token):
             return True
@@ -153,11 +150,16 @@ class _TopicEpochs:
             return delivered == self.epoch
         if found is not None and found.epoch == self.epoch - 1 and delivered < self.epoch:
             return False
+        raise self._older(found)
+
+    def _older(self, found: Marker | None) -> SourceError:
+        """The error for a topic that has gone on beyond the checkpoint, or is not as far."""
         said = "no epoch of this run" if found is None else f"epoch {found.epoch} of this run"
         if found is not None and found.epoch == self.epoch:
             said += ", by another checkpoint"
-        raise SourceError(
-            f"The last transaction in the topic {topic.name} has {said}, and the checkpoint is of epoch {self.epoch}.",
+        what = "The last transaction" if self.writer.once else "The last that was begun"
+        return SourceError(
+            f"{what} in the topic {self.writer.topic.name} has {said}, and the checkpoint is of epoch {self.epoch}.",
             remedy="Restore the newest checkpoint, or an older one that another process has not written over (keep=). "
             'Or start the query afresh, with another writer= or if_other_store="adopt": all its results come again.',
         )
@@ -170,15 +172,7 @@ class _TopicEpochs:
         """
         found = self.writer.glance() if self.writer.once and policy == "raise" else None
         if found is not None and found.run != self.run:
-            raise self._of_another()
-
-    def _of_another(self) -> SourceError:
-        topic = self.writer.topic
-        return SourceError(
-            f"The topic {topic.name} holds results of another run, written as {topic.writer!r}.",
-            remedy="Restore that run's checkpoint, give another topic, or give this run a name of its own: "
-            'g.kafka(…, writer="…"). If that run is over and its results may stay: if_other_store="adopt".',
-        )
+            raise of_another_run(self.writer.topic)
 
 
 @dataclass
@@ -457,12 +451,7 @@ def _check_targets(live: Topical, topics: Mapping[str | None, Topic], targets: M
     for topic in topics.values():
         if (topic.servers, topic.name) in written:
             raise PlanError(f"The topic {topic.name} would be read and written.", remedy="Give another one as into=.")
-    if len(written) > 1 and len({each.writer for each in targets.values() if isinstance(each, Topic)}) == 1:
-        raise PlanError("Both sinks have one writer=, and would fence each other.", remedy="Leave writer= out of one.")
-    for name, target in targets.items():
-        schema = live.given_schema if name == "into" else live.late_schema()
-        if isinstance(target, Topic) and schema is not None:
-            target.check_sink(schema)
+    check_topics(live, targets)
 
 
 def _sinks(
