@@ -271,7 +271,7 @@ def test_unique_indexes_are_there_where_rows_cannot_share_a_key() -> None:
         ("on D as d merge W as w when not matched then update set v = 1", "Where no row matches there is none"),
         ("on D as d merge W as w when not matched then insert select d.m as nothing", "has no column 'nothing'"),
         ("select * from W#length(2)", "windows over named windows"),
-        ("on D as d delete from W as w where w.v = (select max(x) from U#keepall)", "sub-queries in changes"),
+        ("on D as d delete from W as w where w.v = (select max(v) from W)", "sub-queries of named windows"),
         ("create index I on W(nothing)", "'W' has no column 'nothing'"),
         ("create unique index I on W(k)", "unique indexes of columns that several rows may share"),
         ("create window V#unique(k) as A; create unique index I on V(v)", "unique indexes of columns"),

@@ -15,6 +15,7 @@ from gpu_ops.epl import queries as q
 from gpu_ops.epl import statements as s
 from gpu_ops.epl.column_names import column_names
 from gpu_ops.epl.patterns import EventFilter
+from gpu_ops.epl.planning.asked_of_events import AskedOfEvents
 from gpu_ops.epl.planning.events import stream_meant
 from gpu_ops.epl.planning.joins import conjuncts
 from gpu_ops.epl.planning.known_contexts import ContextNames, KnownContext, with_context_properties
@@ -81,14 +82,15 @@ def planned_change(
         stream = BoundStream(trigger.alias, "pattern", schema)
     schema = pa.schema([*schema, *(pa.field(name, pa.int64()) for name in around.key)])
     stream = replace(stream, schema=schema)
-    made = change_of(on, stream, window, silent=_is_silent(statement))
+    asks = AskedOfEvents(ledger, stream, around)
+    made = change_of(on, stream, window, silent=_is_silent(statement), asks=asks)
     kinds = {action.kind for branch in made.branches for action in branch.actions}
     if window.aggregates and "delete" in kinds:
         # Esper's aggregates begin anew then: here they are those of a query, which goes on.
         raise unsupported(on, "deletes of rows with aggregates")
-    rows = selected(rows, [*schema.names, CLOCK])
+    rows = selected(asks.over(rows), [*schema.names, *asks.columns, CLOCK])
     node = extended(rows, [nw.lit(NEW, nw.Int8()).alias(ROW), nw.lit(0, nw.Int64()).alias(ORDER)])
-    reads += () if context is None else context.reads
+    reads += [*asks.reads, *(() if context is None else context.reads)]
     return PlannedStatement(
         node,
         window.columns,
@@ -100,13 +102,27 @@ def planned_change(
     )
 
 
-def change_of(on: Changing, event: BoundStream, window: KnownWindow, *, silent: bool = False) -> PlannedChange:
+def change_of(
+    on: Changing,
+    event: BoundStream,
+    window: KnownWindow,
+    *,
+    silent: bool = False,
+    asks: AskedOfEvents | None = None,
+) -> PlannedChange:
     """What an event does to a named window.
+
+    Args:
+        on: What the statement says.
+        event: The events that trigger it.
+        window: The named window.
+        silent: Whether its listeners are not told of rows that are taken out.
+        asks: The sub-queries; None where there can be none.
 
     Raises:
         PlacedError: A name is unknown, or a value is of another type.
     """
-    return _ChangePlanner(on, event, window).change(silent=silent)
+    return _ChangePlanner(on, event, window, asks).change(silent=silent)
 
 
 def _is_silent(statement: s.Statement) -> bool:
@@ -120,6 +136,7 @@ class _ChangePlanner:
     on: Changing
     event: BoundStream
     window: KnownWindow
+    asks: AskedOfEvents | None = None
     columns: dict[str, nw.Expr] = field(default_factory=dict)
     updated: set[str] = field(default_factory=set)
     inserted: list[dict[str, Bound]] = field(default_factory=list)
@@ -136,7 +153,7 @@ class _ChangePlanner:
         rest = [each for each in conjuncts(self.on.where) if not self._is_equal(each, on)]
         passes = None
         if rest:
-            scope = _ChangeScope(self.both)
+            scope = self._scope(self.both)
             bound = [bind_condition(each, scope, "'where'").value for each in rest]
             passes = self._column(bound[0] if len(bound) == 1 else nw.all_horizontal(*bound, ignore_nulls=False))
         match self.on:
@@ -148,9 +165,13 @@ class _ChangePlanner:
                 branches = [self._branch(each) for each in given]
         fields = [pa.field(EVENT + each.name, each.type) for each in self.event.schema]
         fields += [pa.field(KEPT + each.name, each.type) for each in self.window.schema]
+        fields += (
+            [] if self.asks is None else [pa.field(EVENT + each, made) for each, made in self.asks.columns.items()]
+        )
         pairs = Feed(pa.schema([*fields, pa.field(CLOCK, TIME_TYPE), pa.field(PLACE, pa.int64())]), (), TICK)
         columns = [value.alias(name) for name, value in self.columns.items()]
-        computed = Project(pairs, tuple(columns), keep=False) if columns else None
+        asked = pairs if self.asks is None else self.asks.of_pairs(pairs)
+        computed = Project(asked, tuple(columns), keep=False) if columns else None
         deleted_as = OLD if isinstance(self.on, s.OnMerge) else NEW
         keys = {other: mine for mine, other in on}
         by_key = bool(keys) and len(keys) == len(on) and not self.updated & {*keys}
@@ -164,9 +185,13 @@ class _ChangePlanner:
             expressions[_WHOLE] = equal[0] if len(equal) == 1 else nw.all_horizontal(*equal, ignore_nulls=False)
         programs = None
         why = "" if self.window.limits is not None else f"rows of {self.window.name} leave in another way"
+        if asked is not pairs:
+            why = why or "it asks sub-queries about rows"
         try:
-            programs = pair_programs(
-                expressions, pairs.schema, {KEPT + name: name for name in self.window.schema.names}
+            programs = (
+                None
+                if asked is not pairs
+                else pair_programs(expressions, pairs.schema, {KEPT + name: name for name in self.window.schema.names})
             )
         except PlanError as error:
             why = error.problem
@@ -184,6 +209,11 @@ class _ChangePlanner:
             stepped=why,
             whole=_WHOLE if on else passes,
         )
+
+    def _scope(
+        self, streams: Sequence[BoundStream], given: dict[str, Bound] | None = None, initial: BoundStream | None = None
+    ) -> _ChangeScope:
+        return _ChangeScope(streams, given, initial, self.asks)
 
     def _column(self, value: nw.Expr) -> str:
         name = f"@made {len(self.columns)}"
@@ -219,9 +249,7 @@ class _ChangePlanner:
         return ChangeBranch(matched, where, actions, node.matched is None)
 
     def _condition(self, node: e.Expression | None, streams: Sequence[BoundStream]) -> str | None:
-        return (
-            None if node is None else self._column(bind_condition(node, _ChangeScope(streams), "the condition").value)
-        )
+        return None if node is None else self._column(bind_condition(node, self._scope(streams), "the condition").value)
 
     def _action(
         self, node: s.MergeInsert | s.MergeUpdate | s.MergeDelete, *, matched: bool, streams: Sequence[BoundStream]
@@ -243,7 +271,7 @@ class _ChangePlanner:
         for each in assignments:
             name = self._target(each)
             assert each.value is not None  # noqa: S101  (_target saw to it)
-            bound = bind(each.value, _ChangeScope(self.both, given, self.initial))
+            bound = bind(each.value, self._scope(self.both, given, self.initial))
             given[name] = self._fitting(bound, name)
         self.updated |= {*given}
         return Action("update", where, self._values(given, keeps=True))
@@ -274,7 +302,7 @@ class _ChangePlanner:
     def _insert(self, node: s.MergeInsert, where: str | None, streams: Sequence[BoundStream]) -> Action:
         if node.target and node.target != self.window.name:
             raise unsupported(node, "merges that insert into another stream")
-        scope = _ChangeScope(streams)
+        scope = self._scope(streams)
         given: dict[str, Bound] = {}
         names = column_names(node.items)
         for item, name in zip(node.items, names, strict=True):
@@ -320,6 +348,7 @@ class _ChangeScope(StreamScope):
         streams: The event, and the row if there is one.
         given: What is assigned.
         initial: The row as it was.
+        asks: The sub-queries; None where there can be none.
     """
 
     def __init__(
@@ -327,12 +356,17 @@ class _ChangeScope(StreamScope):
         streams: Sequence[BoundStream],
         given: dict[str, Bound] | None = None,
         initial: BoundStream | None = None,
+        asks: AskedOfEvents | None = None,
     ) -> None:
         super().__init__(streams if initial is None else [*streams, initial])
-        self._given = given or {}
+        self._given, self._asks = given or {}, asks
 
     def special(self, node: e.Expression) -> Bound | None:
-        """A column that is assigned; sub-queries there are none."""
+        """A column that is assigned, or a sub-query."""
+        row = self.streams[1] if len(self.streams) > 1 else None
+        found = None if self._asks is None else self._asks.special(node, self, row)
+        if found is not None:
+            return found
         if isinstance(node, q.Subquery | q.Exists):
             raise unsupported(node, "sub-queries in changes of named windows")
         if isinstance(node, e.Name | e.Member):
