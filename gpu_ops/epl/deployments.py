@@ -696,7 +696,11 @@ class Deployments:
         if statement.context and isinstance(create, CreateTable):
             raise unsupported(create, "tables within contexts")
         if not self._asks:
-            raise unsupported(create, "named windows over data at rest", "Run the text in a Runtime.")
+            raise unsupported(
+                create,
+                "named windows over data at rest",
+                "Run the text in a Runtime, or write orders.keep_all().rows().clip_by(…).",
+            )
         names = VariableNames(self.variables.known, self.types)
         create = names.as_now(create)
         ledger = self._ledger(clock)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from gpu_ops.errors import TextError
 from tests.conformance.streamcruncher import batches as batches_of
 from tests.conformance.streamcruncher import difference
-from tests.support.examples import examples
+from tests.support.examples import by_default
 from tests.support.streamcruncher_reference import Kind, cycles
 
 SCHEMA = {"s": {"id": "long", "ts": "timestamp", "k": "string", "g": "int", "v": "int"}}
@@ -113,14 +113,14 @@ def wrong(
     return difference(vector(rql, events, columns, batches), together=True)
 
 
-@examples(30)
+@by_default(30)
 @given(data=st.data(), kind=kinds(), state=st.sampled_from(list(SHOWN)))
 def test_a_partition_is_the_brute_force(data: st.DataObject, kind: Kind, state: str) -> None:
     events = data.draw(scripts(late=kind.name == "time" and kind.size is None))
     assert wrong([kind], events, state) is None
 
 
-@examples(25)
+@by_default(25)
 @given(
     events=scripts(late=False),
     first=kinds(),

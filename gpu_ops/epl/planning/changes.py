@@ -57,7 +57,11 @@ def planned_change(
     around = ContextNames(context, on)
     trigger, source, reads = on.trigger, on.trigger.source, list[str]()
     if not ledger.asks:
-        raise unsupported(on, "named windows over data at rest", "Run the text in a Runtime.")
+        raise unsupported(
+            on,
+            "named windows over data at rest",
+            "Run the text in a Runtime, or write orders.keep_all().rows().clip_by(…).",
+        )
     if isinstance(source, EventFilter):
         schema = known_type(source, ledger)
         if source.type_name == on.target:
