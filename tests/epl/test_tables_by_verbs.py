@@ -43,8 +43,13 @@ def by_epl(said: Said) -> tuple[list[list[dict[str, Any]]], list[tuple[int, int]
     runtime = epl.Runtime(TYPES, start=0)
     runtime.deploy(TEXT)
     held, found = list[list[dict[str, Any]]](), list[tuple[int, int]]()
-    # An event comes when those before it are held.
-    runtime["found"].listen(lambda new, _, __: found.extend((len(held), row["id"]) for row in new.to_pylist()))
+
+    def told(new: pa.Table | None, *_: Any) -> None:
+        # An event comes when those before it are held.
+        if new is not None:
+            found.extend((len(held), row["id"]) for row in new.to_pylist())
+
+    runtime["found"].listen(told)
     for name, event in said:
         runtime.send(name, event)
         held.append(sorted(runtime.rows("open").to_pylist(), key=lambda row: int(row["id"])))
