@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import datetime as dt
 import itertools
 import json
+import random
 import shutil
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pyarrow as pa
 import pytest
@@ -16,6 +20,7 @@ import gpu_ops as g
 from gpu_ops.apps.broker import Broker
 from gpu_ops.engines.live import following_topics
 from gpu_ops.engines.live.running_query import RunningQuery
+from gpu_ops.engines.live.topic_outlets import TopicOutlet
 from gpu_ops.topics import reading, writing
 from gpu_ops.topics.writing import TopicWriter
 from tests.support import topic_followers
@@ -163,6 +168,52 @@ def test_an_older_checkpoint_compares_the_store_that_has_gone_further(
     with pytest.raises(g.SourceError, match=r"Batch \d+ of .* is not the one that the query knows"):
         older.follow(source, into=into, checkpoint=tmp_path / "other", every=1, timeout=0)
     assert rows(into.read()) == expected
+
+
+def test_partitions_of_a_topic_have_clocks_of_their_own(kafka: Broker, tmp_path: Path, few_messages: None) -> None:
+    """What is late is decided within a partition, so neither the order of partitions nor a restart changes it."""
+    made = random.Random(7)
+    name = kafka.topic("devices", 3)
+    values, places = [], []
+    for number in range(300):
+        place = number % 3  # its clock is 500 s before that of the next, and a fifth of its rows is late
+        at = (10 * number + 500 * place - 90 * (made.random() < 0.2)) * 1_000_000
+        values.append(json.dumps({"kind": "insert", "at": at, "item": "abc"[number % 2], "price": number}).encode())
+        places.append(place)
+    kafka.write(name, values, partition=places, timestamp=range(1000, 1300))
+    source = source_of(kafka, name, partition="p")
+
+    def asked(**more: Any) -> g.Stream:
+        timely = g.events(source, start="at", unit="us", kind="kind").advance_time(1, late="drop", per="p", **more)
+        return timely.by("item").tumbling("30s").agg(n=g.count(), total=g.sum("price"))
+
+    expected = rows(asked().collect(device="cpu"))
+    path, steps = tmp_path / "checkpoint", itertools.count(1)
+
+    def end(_: RunningQuery) -> None:
+        if next(steps) in (2, 5):
+            raise InterruptedError
+
+    live, done = asked().start(device="cpu"), False
+    while not done:
+        with contextlib.suppress(InterruptedError):
+            live.follow(source, checkpoint=path, every=1, timeout=0, on_step=end)
+            done = True
+        live.checkpoint(path)
+        live = g.restore(path, asked(), device="cpu")
+    live.close()
+    found = live.results()
+    assert rows(found) == expected
+    assert sum(found["n"].to_pylist()) < 300 == sum(found["n"].to_pylist()) + live.status().late["dropped"]
+    # A low watermark makes results final, however far other partitions are; they go into a topic once.
+    into = sink_of(kafka)
+    low = asked(low_watermark="10s", lag="2000s")
+    low.start(device="cpu").follow(source, into=into, checkpoint=tmp_path / "low", every=1, timeout=0)
+    said = [json.loads(message.value()) for message in committed(kafka, into.name)]
+    whole = asked().collect(device="cpu").to_pylist()
+    given = {(each["p"], dt.datetime.fromisoformat(each["start"]), each["item"], each["n"]) for each in said}
+    assert given
+    assert given < {(each["p"], each["start"], each["item"], each["n"]) for each in whole}
 
 
 def test_a_broker_that_is_killed_comes_back(
@@ -474,3 +525,54 @@ def test_a_query_that_begins_behind_the_newest_misses_the_older(kafka: Broker) -
     kafka.write(name, bids(10)[5:])
     live.follow(newest, timeout=0)
     assert sum(live.results()["n"].to_pylist()) == 5
+
+
+# From a store into a topic
+
+
+def test_a_store_goes_into_a_topic_once(kafka: Broker, tmp_path: Path) -> None:
+    """It ends behind batches that were written and before the checkpoint, and goes on from the one before.
+
+    An older checkpoint goes on too: a batch of results depends on the store alone. Another run is refused.
+    """
+    store = g.store(tmp_path / "in")
+    with store.writer() as writer:
+        for first in range(0, 60, 10):
+            rows_of = {"at": list(range(first, first + 10)), "item": list("ab" * 5), "price": list(range(10))}
+            made = g.events(pa.table(rows_of), start="at", unit="s").collect()
+            writer.append(made, f"1970-01-01T00:{(first + 10) // 60:02}:{(first + 10) % 60:02}Z")
+        writer.advance("infinity")
+
+    def asked() -> g.Stream:
+        return g.events(store).by("item").tumbling("15s").agg(n=g.count())
+
+    into, path, steps = sink_of(kafka), tmp_path / "checkpoint", itertools.count(1)
+    delivered = TopicOutlet.put
+
+    def end(self: TopicOutlet, *args: Any) -> None:
+        delivered(self, *args)
+        last = self.writer.marker()
+        if args[0].num_rows and last is not None and last.epoch == self.sequence and next(steps) in (1, 4):
+            raise KeyboardInterrupt
+
+    live = asked().start(device="cpu")
+    for _ in range(3):
+        with mock.patch.object(TopicOutlet, "put", end), contextlib.suppress(KeyboardInterrupt):
+            live.follow(store, into=into, checkpoint=path, every=2, keep=3, timeout=0)
+            break
+        live = g.restore(path, asked(), device="cpu")
+    expected = sorted((each["start"], each["item"], each["n"]) for each in asked().collect().to_pylist())
+
+    def found() -> list[Any]:
+        said = [json.loads(message.value()) for message in committed(kafka, into.name)]
+        return sorted((dt.datetime.fromisoformat(each["start"]), each["item"], each["n"]) for each in said)
+
+    assert found() == expected
+    older = g.restore(tmp_path / "checkpoint.2", asked(), device="cpu")
+    older.follow(store, into=into, checkpoint=tmp_path / "other", timeout=0)
+    assert found() == expected
+    with pytest.raises(g.SourceError, match="holds results of another run"):
+        asked().start(device="cpu").follow(store, into=into, timeout=0)
+    twice = dataclasses.replace(into, delivery="at_least_once")
+    with pytest.raises(g.PlanError, match="exactly once"):
+        asked().start(device="cpu").follow(store, into=twice, timeout=0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from typing import Any
+from unittest import mock
 
 import pyarrow as pa
 import pytest
@@ -11,7 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gpu_ops as g
+from gpu_ops.engines.live.topic_outlets import TopicOutlet
+from gpu_ops.microbatches.contents import content_crc
 from gpu_ops.topics.reading import PartitionQueue, due
+from gpu_ops.topics.writing import Marker
 from tests.support.messages import Message
 
 SCHEMA = pa.schema([("n", pa.int64())])
@@ -183,3 +187,22 @@ def test_the_earliest_of_all_partitions_comes_first(partitions: list[tuple[list[
         given_out = sum(1 for _, of, _ in expected if of == number)
         assert queue.offset == given_out
         assert [message.offset() for message in queue.messages] == list(range(given_out, len(partitions[number][0])))
+
+
+def test_what_a_topic_holds_of_a_store_is_compared_with_what_the_query_gives_again() -> None:
+    """Two batches are there; the second is another one, or the last."""
+    rows, writer = pa.table({"n": [1, 2]}), mock.Mock()
+    again = f"{content_crc(rows):08x}"
+    outlet = TopicOutlet("into", "identity", writer, "run", 0, Marker("run", 2, again))
+    for _ in range(2):
+        outlet.put(rows, None)
+        outlet.put(rows.slice(2), None)
+    outlet.finish()
+    writer.deliver.assert_not_called()
+    outlet.put(rows, None)
+    writer.deliver.assert_called_once_with(Marker("run", 3, again), rows, {})
+    other = TopicOutlet("into", "identity", writer, "run", 1, Marker("run", 2, "00000000"))
+    with pytest.raises(g.SourceError, match="holds 2 batches of this run, and the query gives 1"):
+        other.finish()
+    with pytest.raises(g.SourceError, match="is not what the query gives again"):
+        other.put(rows, None)

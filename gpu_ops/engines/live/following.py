@@ -17,15 +17,17 @@ from gpu_ops.core.time import MAX_TIME, MIN_TIME, Duration, Instant, utc
 from gpu_ops.engines.live.calls import Calls
 from gpu_ops.engines.live.pace import Pace, stopping
 from gpu_ops.engines.live.places import SINKS, Following, IfOtherStore, Inlet, Outlet, begin
+from gpu_ops.engines.live.topic_outlets import GivesResults, TopicOutlet, check_topics, topic_outlets
 from gpu_ops.errors import PlanError, QueryFailedError, shown
 from gpu_ops.microbatches.reports import StoredBatch
 from gpu_ops.microbatches.stores import Store
+from gpu_ops.topics.topic import Topic
 
 _LOG = logging.getLogger("gpu_ops")
 T = TypeVar("T")
 
 
-class Followable(Protocol):
+class Followable(GivesResults, Protocol):
     """The part of `RunningQuery` that following needs."""
 
     positions: dict[str, int]
@@ -69,8 +71,8 @@ def follow(
     live: Followable,
     calls: Calls,
     store: Store | Mapping[str, Store],
-    into: Store | None,
-    late_into: Store | None,
+    into: Store | Topic | None,
+    late_into: Store | Topic | None,
     checkpoint: Path | None,
     every: int | Duration,
     timeout: Duration | None,
@@ -87,19 +89,26 @@ def follow(
     pace = Pace(every)
     stores = _by_input(live, store)
     for sink, target in zip(SINKS, (into, late_into), strict=True):
-        if not isinstance(target, Store | None):
+        if not isinstance(target, Store | Topic | None):
             raise PlanError(
-                f"{sink} is {shown(target)}, and the results of a query that follows a store go into a store.",
-                remedy='Write g.store("results"). Into a topic go those of a query that follows topics.',
+                f"{sink} is {shown(target)}, and results go into a store or a topic.",
+                remedy='Write g.store("results"), or g.kafka("results", …).',
             )
+    targets = {name: each for name, each in zip(SINKS, (into, late_into), strict=True) if each is not None}
+    check_topics(live, targets)
     with stopping(tuple(stop_on)) as stopped, ExitStack() as stack:
         sinks = {
             name: (target, stack.enter_context(target.writer()))
-            for name, target in zip(SINKS, (into, late_into), strict=True)
-            if target is not None
+            for name, target in targets.items()
+            if isinstance(target, Store)
         }
+        topics = {name: target for name, target in targets.items() if isinstance(target, Topic)}
         sources = {_position(name): each for name, each in stores.items()}
-        inlets, outlets = begin(live.following, live.positions, sources, sinks, if_other_store)
+        known = {name: at for name, at in live.positions.items() if name not in topics}
+        inlets, written = begin(live.following, known, sources, sinks, if_other_store)
+        outlets: dict[str, Outlet | TopicOutlet] = {**written}
+        outlets |= topic_outlets(live.following, live.positions, topics, if_other_store, stack)
+        live.following.places = [*inlets.values(), *outlets.values()]
         run = _FollowedQuery(live, calls, stores, inlets, outlets, checkpoint, keep, pace, stopped)
         # Saved first: after a kill before the next checkpoint, the query must know its own results in the store.
         run.note()
@@ -183,7 +192,7 @@ class _FollowedQuery:
     calls: Calls
     stores: Mapping[str | None, Store]
     inlets: Mapping[str, Inlet]
-    outlets: Mapping[str, Outlet]
+    outlets: Mapping[str, Outlet | TopicOutlet]
     checkpoint: Path | None
     keep: int
     pace: Pace
@@ -291,7 +300,7 @@ def _batches(run: _FollowedQuery, timeout: Duration | None) -> Iterator[tuple[st
             yield name, batch
 
 
-def _append_results(live: Followable, outlets: Mapping[str, Outlet], promised: int) -> int:
+def _append_results(live: Followable, outlets: Mapping[str, Outlet | TopicOutlet], promised: int) -> int:
     cti = live.cti
     if "into" in outlets:
         results = live.results()

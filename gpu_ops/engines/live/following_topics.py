@@ -25,7 +25,7 @@ from gpu_ops.engines.live.calls import Calls
 from gpu_ops.engines.live.following import Followable, for_each_input
 from gpu_ops.engines.live.pace import Pace, stopping
 from gpu_ops.engines.live.places import SINKS, Following, IfOtherStore, Mark, Outlet, begin
-from gpu_ops.engines.live.topic_outlets import GivesResults, check_topics, of_another_run
+from gpu_ops.engines.live.topic_outlets import check_topics, of_another_run
 from gpu_ops.errors import GpuOpsError, PlanError, SourceError
 from gpu_ops.ingest.rules import check_choice
 from gpu_ops.microbatches.identity import new_name
@@ -42,7 +42,7 @@ _LOOK_S = 60.0
 """How often it looks for new partitions; and after so long without messages it notes that all is delivered."""
 
 
-class Topical(Followable, GivesResults, Protocol):
+class Topical(Followable, Protocol):
     """The part of `RunningQuery` that following topics needs."""
 
     @property

@@ -419,7 +419,7 @@ class RunningQuery(QueryState, OtherNames):
             store: The store to follow, until its CTI is infinity; for several inputs a store each, by input name. The
                 next batch always comes from the input that is furthest behind, so the order is the same in each run.
                 Or a topic, or topics of one cluster by input name, which are read in the order of their timestamps.
-            into: The store for results and their CTIs; without it, `results` gives them. Or, of topics, a topic.
+            into: The store for results and their CTIs; without it, `results` gives them. Or a topic, which has no CTIs.
             late_into: The store for the rows of `late`; without it they are counted, and not kept. Or a topic.
             checkpoint: A file that is written before the first batch, then as often as `every` says, and at the end; or
                 a folder, which is there already: then each checkpoint writes what is new (`save`).
