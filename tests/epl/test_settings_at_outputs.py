@@ -19,6 +19,7 @@ from tests.support.examples import examples
 _CREATED = "create variable int n = 0; create variable long c = 1;"
 _SETTING = ["on B set n = w", "on A(v = 2) set n = v", "on B set c = c + 1"]
 _READING = [
+    "select v from A output when count_insert > 1 then set n = count_insert_total",
     "select v from A output when n > 0 then set n = 0",
     "select v from A output when n > 1 then set n = n - 1, c = c + count_insert",
     "select v from A output when count_insert >= c then set c = c + 1",

@@ -12,17 +12,19 @@ import pyarrow as pa
 
 from gpu_ops.epl import queries as q
 from gpu_ops.epl.planning.known_contexts import ContextNames
+from gpu_ops.epl.planning.parts import parts
 from gpu_ops.epl.planning.planned import Ledger
 from gpu_ops.epl.planning.settings import VariableSetting, setting
 from gpu_ops.epl.planning.variables import VariableNames
 from gpu_ops.plan.joins import Union, cast_to
 from gpu_ops.plan.nodes import Node
 from gpu_ops.plan.rates import COUNTS, LAST_OUTPUT, OutputRate, RateCounts
+from gpu_ops.texts import expressions as e
 from gpu_ops.texts.binding import types as t
 from gpu_ops.texts.binding.scope import BoundStream
 from gpu_ops.texts.placed_error import unsupported
 
-_COUNTED = pa.schema([(name, t.LONG) for name in (*COUNTS, LAST_OUTPUT)])
+_TYPES = {**dict.fromkeys(COUNTS, t.INT), LAST_OUTPUT: t.LONG}
 
 
 def with_assignments(query: q.Query, names: VariableNames, ledger: Ledger) -> q.Query:
@@ -51,12 +53,16 @@ def set_at_outputs(query: q.Query, ledger: Ledger, around: ContextNames) -> Vari
     rate = None if query.output is None else query.output.rate
     if not isinstance(rate, q.OutputWhen) or not rate.assignments:
         return None
-    counts = BoundStream("", "output", _COUNTED)
-    return replace(setting(rate.assignments, counts, _COUNTED, ledger.variables, around), at_outputs=True)
+    counts = BoundStream("", "output", pa.schema([*_TYPES.items()]))
+    # A count that nobody reads may be greater than what fits its type.
+    read = {part.name for part in parts(rate.assignments) if isinstance(part, e.Name)} | {LAST_OUTPUT}
+    rows = pa.schema([(name, dtype) for name, dtype in _TYPES.items() if name in read])
+    return replace(setting(rate.assignments, counts, rows, ledger.variables, around), at_outputs=True)
 
 
-def beside_counts(node: Node, rate: OutputRate) -> Node:
+def beside_counts(node: Node, rate: OutputRate, setting: VariableSetting) -> Node:
     """What a query delivers, and what its output rate has counted where its condition holds."""
-    schema = pa.schema([*node.schema, *_COUNTED])
-    parts = (node, RateCounts(rate))
-    return Union(tuple(cast_to(each, schema, {name: name for name in each.schema.names}, ()) for each in parts))
+    counts = [setting.rows.schema.field(name) for name in setting.triggers]
+    schema = pa.schema([*node.schema, *counts])
+    both = (node, RateCounts(rate))
+    return Union(tuple(cast_to(each, schema, {name: name for name in each.schema.names}, ()) for each in both))

@@ -841,7 +841,7 @@ class _QueryPlanner:
         setting = set_at_outputs(query, self._ledger, self._context)
         if setting is not None:
             assert self._rate is not None  # noqa: S101  (it has a condition of output)
-            node = beside_counts(node, self._rate)
+            node = beside_counts(node, self._rate, setting)
         condition = parts(getattr(getattr(query.output, "rate", None), "condition", None))
         filtering = frozenset(part.name for part in condition if isinstance(part, e.Variable))
         return PlannedStatement(
