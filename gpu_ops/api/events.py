@@ -13,6 +13,7 @@ from gpu_ops.core.arguments import path_like
 from gpu_ops.core.own_errors import own_errors
 from gpu_ops.errors import PlanError, shown
 from gpu_ops.ingest.raw import OpensItself
+from gpu_ops.microbatches.stores import Store
 from gpu_ops.plan.arguments import names
 from gpu_ops.plan.nodes import Node, Source
 from gpu_ops.topics.topic import Topic
@@ -84,8 +85,8 @@ def events(
         max_bytes: How many bytes a file may unpack to, in all and at a time; what is more is an error. Without it, a
             piece of a file (a record batch, a row group) may come to half of this machine's memory, and the file in
             all to that or to 64 times its own size.
-        spark: The Spark session that reads a topic (`gpu_ops.kafka`), as a stream for `Stream.start_on_spark`; or its
-            ``readStream``, with options of Spark's connector.
+        spark: The Spark session that reads a topic (`gpu_ops.kafka`) or a store, as a stream for
+            `Stream.start_on_spark`; or its ``readStream``, with options of Spark's connector or of the store's format.
 
     Returns:
         A stream whose payload is all other columns.
@@ -130,21 +131,24 @@ def events(
     arrivals: dict[str, Any] = {"kind": kind, "shape": shape, "edge": edge}
     node: Node
     if spark is not None or type(source).__module__.startswith("pyspark."):
-        given = [name for name, value in arrivals.items() if value is not None]
+        given = [name for name, value in arrivals.items() if value is not None and name != "kind"]
         if given:
             raise PlanError(
                 f"{given[0]}= is about rows in their order of arrival, and a Spark DataFrame has none.",
-                remedy="Give whole events: a row with its start and its end for each, and no CTIs.",
+                remedy="Give whole events: a row with its start and its end for each.",
             )
-        from gpu_ops.engines.spark import open_spark, open_topic
+        from gpu_ops.engines.spark import open_spark, open_store, open_topic
 
+        options |= {"kind": kind, "name": name}
         if spark is None:
-            node = open_spark(source, **options, name=name)
+            node = open_spark(source, **options)
         elif isinstance(source, Topic):
-            node = open_topic(source, spark, **options, name=name)
+            node = open_topic(source, spark, **options)
+        elif isinstance(source, Store):
+            node = open_store(source, spark, **options)
         else:
             raise PlanError(
-                f"spark= is for a topic of Kafka, and the source is {shown(source)}.",
+                f"spark= is for a topic of Kafka and for a store, and the source is {shown(source)}.",
                 remedy="Leave it out: a DataFrame has its session, and other sources are read here.",
             )
     else:

@@ -12,6 +12,9 @@ from gpu_ops.errors import SourceError
 
 SUFFIX = ".arrow"
 
+Range = tuple[int, int]
+"""The first and the last number of some batches."""
+
 IDENTITY = "store.json"
 """The name of the file with the store's identity."""
 
@@ -133,6 +136,22 @@ class Log:
     def cti(self) -> int | None:
         """The CTI after the last batch."""
         return self.files[-1].cti if self.files else None
+
+    @property
+    def gone(self) -> list[Range]:
+        """The batches that have expired."""
+        found: list[Range] = []
+        for file in self.files:
+            if file.expired and found and found[-1][1] == file.first - 1:
+                found[-1] = (found[-1][0], file.last)
+            elif file.expired:
+                found.append((file.first, file.last))
+        return found
+
+
+def within(first: int, last: int, ranges: Iterable[Range]) -> bool:
+    """Whether all of some batches are in one of the ranges."""
+    return any(begin <= first and last <= end for begin, end in ranges)
 
 
 def read_log(names: Iterable[str]) -> Log:

@@ -250,16 +250,18 @@ class Store(OtherNames):
                 table = pa.concat_tables([batch.events for batch in held])
                 yield alive(table, start, end).select(list(columns))
 
-    def batches(self, since: int = 0) -> Iterator[StoredBatch]:
+    def batches(self, since: int = 0, until: int | None = None) -> Iterator[StoredBatch]:
         """The current batches, one by one; merging files does not change them.
 
         Args:
             since: Read only batches after this one.
+            until: Read only batches up to this one. Of expired batches that count as one, those up to it have its
+                number, and no CTI of theirs is known.
 
         Raises:
             SourceError: A file is damaged or lost.
         """
-        for held in self._pieces(since):
+        for held in self._pieces(since, until):
             yield from held
 
     def follow(
@@ -532,6 +534,9 @@ class Store(OtherNames):
                     schema = schema or loaded.table.schema
                     if loaded.table.schema != schema:
                         raise damaged(self._folder, file, "it has other columns than another file of the store")
+                    if loaded.lost is not None and file.last > last:
+                        yield [StoredBatch(last, loaded.table, None, file.expired, min(loaded.lost, last))]
+                        return
                     held = (piece for piece in split(loaded, file) if since < piece[0] <= last)
                     yield [StoredBatch(*piece, file.expired, loaded.lost) for piece in held]
                 since = file.last

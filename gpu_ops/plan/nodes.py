@@ -418,8 +418,8 @@ class SparkSource(Node):
     move below the validation; or None, if the frame cannot be looked at twice. ``drops`` says that invalid rows are
     left out, and no error.
     ``name`` distinguishes it from other inputs of a live query; ``endless`` says that the DataFrame is a stream.
-    ``faults`` is the column of rows that are no events and say what was dropped before. ``topic`` is the topic that
-    Spark reads, if it is one.
+    ``faults`` is the column of rows that are no events and say what was dropped before; ``ctis`` that of rows that are
+    CTIs. ``topic`` is the topic that Spark reads, if it is one.
     """
 
     frame: Any
@@ -433,6 +433,7 @@ class SparkSource(Node):
     endless: bool = False
     faults: str | None = None
     topic: Topic | None = None
+    ctis: str | None = None
 
     @cached_property
     def schema(self) -> pa.Schema:

@@ -96,7 +96,7 @@ def test_no_file_is_left_out_in_which_an_event_is_wanted(
 ) -> None:
     from pyspark.sql import datasource
 
-    from gpu_ops.engines.spark.data_source import StoreReader
+    from gpu_ops.engines.spark.store_reading import StoreReader
 
     epoch = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
     filters = [
@@ -240,7 +240,7 @@ def test_an_empty_dataframe_decides_the_columns(registered: SparkSession, tmp_pa
 def test_a_file_that_was_merged_since_the_plan_was_made_is_found_again(
     registered: SparkSession, store: g.Store
 ) -> None:
-    from gpu_ops.engines.spark.data_source import StoreReader
+    from gpu_ops.engines.spark.store_reading import StoreReader
 
     reader = StoreReader({"path": store.path}, ("start", "end", "n"), None, None)
     planned = reader.partitions()
@@ -258,7 +258,8 @@ def test_workers_are_told_where_the_drivers_store_is(
     """On a cluster they stand in folders of their own."""
     from pyspark.sql.types import StructType
 
-    from gpu_ops.engines.spark.data_source import StoreDataSource, StoreReader, StoreWriter
+    from gpu_ops.engines.spark.data_source import StoreDataSource, StoreWriter
+    from gpu_ops.engines.spark.store_reading import StoreReader
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -274,19 +275,3 @@ def test_workers_are_told_where_the_drivers_store_is(
     reader = source.reader(StructType())
     assert isinstance(reader, StoreReader)
     assert reader.options["path"] == "memory://bids"
-
-
-def test_a_store_is_no_stream_of_spark(registered: SparkSession, store: g.Store) -> None:
-    """Spark asks for no stream when it loads one, so it is refused where it is read: when a query starts."""
-    from pyspark.sql.types import StructType
-
-    from gpu_ops.engines.spark.data_source import StoreDataSource
-
-    stream = registered.readStream.format("gpu_ops").load(store.path)
-    with pytest.raises(g.PlanError, match=r"a stream that never ends.*start_on_spark.*follow\(store\)"):
-        g.events(stream, start="start", end="end").collect()
-    source = StoreDataSource({"path": str(store.path)})
-    with pytest.raises(g.PlanError, match=r"read by batches.*spark\.read\.format.*follow\(store\)"):
-        source.streamReader(StructType())
-    with pytest.raises(g.PlanError, match=r"written by batches.*foreachBatch"):
-        source.streamWriter(StructType(), overwrite=False)

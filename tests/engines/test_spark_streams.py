@@ -108,6 +108,10 @@ def test_what_does_not_run_in_epochs_is_refused(spark: SparkSession, tmp_path: P
             last.start_on_spark(**where, partitions=partitions)
     frame = spark.createDataFrame([(0, "a", 2)], "at long, item string, price long")
     batch = g.events(frame, start="at", unit="s")
+    with pytest.raises(g.PlanError, match="kind= is about rows in their order of arrival"):
+        g.events(frame, start="at", unit="s", kind="item")
+    with pytest.raises(g.ColumnError, match="must be text, and this is int64"):
+        stream(spark, tmp_path / "in", kind="price")
     with pytest.raises(g.PlanError, match="batch DataFrame is read beside a stream"):
         events.join(batch.select("item", other="price"), on="item").start_on_spark(**where)
     with pytest.raises(g.PlanError, match="reads no streaming DataFrame"):
@@ -144,4 +148,7 @@ def test_explain(spark: SparkSession, tmp_path: Path) -> None:
     alone = one.tumbling("1min").agg(n=g.count()).explain()
     assert "one partition: Window tumbling size=1min agg n=count() needs all events in one order" in alone
     assert "CTIs: none until the query ends" in alone
+    kinds = stream(spark, tmp_path / "in", kind="item")
+    assert "CTIs: from its rows of earlier epochs" in kinds.explain()
+    assert "of earlier epochs; and from the latest start of earlier epochs" in kinds.advance_time("10s").explain()
     assert "partitions by start, as no event needs another" in one.filter(g.col("price") > 1).explain()

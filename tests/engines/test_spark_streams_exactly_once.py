@@ -17,7 +17,7 @@ import pytest
 import gpu_ops as g
 from gpu_ops.engines.spark.streams import log, query
 from tests.support.epoch_driver import dying
-from tests.support.epochs import Epoch, admitted, put, read, run, same, table
+from tests.support.epochs import Epoch, admitted, put, put_table, read, run, same, table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -201,6 +201,64 @@ def test_of_two_drivers_one_wins(spark: SparkSession, tmp_path: Path) -> None:
     made.end_on_spark(**where)
     taken, _ = admitted(epochs, every=10, delay=30, late="drop")
     same(g.epochs(tmp_path / "out").read(), events(taken).by("item").tumbling("1min").agg(n=g.count()).collect())
+
+
+def test_a_store_into_a_store(spark: SparkSession, tmp_path: Path) -> None:
+    """The store's CTIs are the query's; its batches are merged while the driver is killed at a seam of each epoch."""
+    epochs = drawn(21, count=3, jitter=0)
+    source, results = g.store(tmp_path / "bids"), g.store(tmp_path / "counts")
+    where: dict[str, Any] = {"into": results, "checkpoint": tmp_path / "checkpoint"}
+
+    def die() -> None:
+        raise KilledError
+
+    def query() -> g.Stream:
+        return g.events(source, spark=spark).by("item").tumbling("1min").agg(n=g.count(), best=g.max("price"))
+
+    for epoch, cti, step in zip(epochs, ("00:40", "01:20", "02:00"), (1, 11, 13), strict=True):
+        source.append(events(epoch).collect(), f"1970-01-01T00:{cti}Z")
+        with dying(step, die), pytest.raises(Exception, match="KilledError"):
+            run(query(), **where, partitions=2)
+        source.compact()
+    run(query(), **where)
+    before = results.cti
+    assert before is not None
+    assert before >= 60_000_000  # the CTI of the second batch, since the third epoch has it
+    query().end_on_spark(**where)
+    rows = [row for epoch in epochs for row in epoch]
+    same(results.read(), events(rows).by("item").tumbling("1min").agg(n=g.count(), best=g.max("price")).collect())
+    limited = g.events(source, spark=spark.readStream.option("maxBatchesPerTrigger", 1))
+    with pytest.raises(g.PlanError, match="for which Spark asks a source written in Python once"):
+        run(limited, into=tmp_path / "other", checkpoint=tmp_path / "other checkpoint")
+
+
+def test_ctis_in_a_column(spark: SparkSession, tmp_path: Path) -> None:
+    """They count from the next epoch on, for each input by itself; rows of an unknown kind are dropped."""
+    one = pa.table({"at": [0, 50, 90, 7], "item": ["a", "b", None, "a"], "kind": ["insert", "Insert", "CTI", "row"]})
+    two = pa.table({"at": [89, 95, 120], "item": ["a", "b", "c"], "kind": ["insert", "insert", "cti"]})
+    for number, rows in enumerate((one, two)):
+        put_table(tmp_path / "in", number, rows)
+    stream = spark.readStream.schema("at long, item string, kind string").option("maxFilesPerTrigger", 1)
+    bids = g.events(stream.parquet(str(tmp_path / "in")), start="at", unit="s", kind="kind", on_invalid="drop")
+    put(tmp_path / "asks", 0, [(1, 2, "a", 3)])
+    asks = g.events(read(spark, tmp_path / "asks"), start="at", end="till", unit="s", name="asks")
+    query = bids.advance_time(late="drop").union(asks.select("item")).by("item").tumbling("1min").agg(n=g.count())
+    where: dict[str, Any] = {"into": tmp_path / "out", "checkpoint": tmp_path / "checkpoint"}
+    run(query, **where, partitions=2)
+    log_of_it = log.EpochLog(tmp_path / "checkpoint")
+    last = log_of_it.last()
+    assert last is not None
+    manifest = log_of_it.committed(last)
+    assert manifest is not None
+    assert [each.said for each in manifest.inputs] == [120_000_000, None]
+    assert [each.cti for each in manifest.inputs] == [90_000_000, None]
+    assert manifest.fates == {"dropped": 1}
+    query.end_on_spark(**where)
+    assert sorted((row["item"], row["n"]) for row in g.epochs(where["into"]).read().to_pylist()) == [
+        ("a", 2),
+        ("b", 1),
+        ("b", 1),
+    ]
 
 
 def test_a_late_row_that_is_an_error_stops_the_query(spark: SparkSession, tmp_path: Path) -> None:

@@ -29,9 +29,14 @@ def table(epoch: Epoch) -> pa.Table:
 
 def put(folder: Path, number: int, epoch: Epoch) -> None:
     """A file of an epoch: one is read per epoch, the oldest first."""
+    put_table(folder, number, table(epoch))
+
+
+def put_table(folder: Path, number: int, rows: pa.Table) -> None:
+    """As `put`, of any columns."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{number}.parquet"
-    pq.write_table(table(epoch), path)
+    pq.write_table(rows, path)
     os.utime(path, (1_000 + number, 1_000 + number))
 
 

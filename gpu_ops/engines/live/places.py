@@ -18,14 +18,12 @@ from gpu_ops.errors import SourceError
 from gpu_ops.ingest.rules import check_choice
 from gpu_ops.microbatches.contents import content_crc
 from gpu_ops.microbatches.identity import new_name
+from gpu_ops.microbatches.names import Range, within
 from gpu_ops.microbatches.reports import StoredBatch
 from gpu_ops.microbatches.stores import Store
 from gpu_ops.microbatches.writer import Writer, conform
 
 IfOtherStore = Literal["raise", "adopt"]
-
-Range = tuple[int, int]
-"""The first and the last number of some batches."""
 
 SINKS = ("into", "late_into")
 
@@ -105,7 +103,7 @@ class Inlet(StorePlace):
             SourceError: Batches in between have expired, or the store was recreated.
         """
         lost = batch.lost or 0
-        if lost > self.sequence and not _within(self.sequence + 1, lost, self.gone):
+        if lost > self.sequence and not within(self.sequence + 1, lost, self.gone):
             raise _expired(self.store, self.sequence)
         if self.waited and self.kept.store is not None and self.store.identity != self.kept.store:
             raise SourceError(
@@ -247,7 +245,7 @@ def begin(
     for name, inlet in inlets.items():
         if name not in following.gone and inlet.sequence == 0:
             # A first start: expired batches are not missed, unless the sinks hold results of them.
-            inlet.gone = _gone(inlet.store)
+            inlet.gone = inlet.store.log().gone
             if inlet.gone and not empty:
                 raise _expired(inlet.store, 0)
     following.follower = following.follower or new_name()
@@ -332,21 +330,6 @@ def _compared(store: Store, place: Mark, mark: Mark, found: StoredBatch | None) 
 def _mark(identity: str | None, sequence: int, events: pa.Table | None) -> Mark:
     known = (None, None) if events is None else (events.num_rows, content_crc(events))
     return Mark(identity, sequence, *known)
-
-
-def _gone(store: Store) -> list[Range]:
-    """The batches that have expired."""
-    found: list[Range] = []
-    for file in store.log().files:
-        if file.expired and found and found[-1][1] == file.first - 1:
-            found[-1] = (found[-1][0], file.last)
-        elif file.expired:
-            found.append((file.first, file.last))
-    return found
-
-
-def _within(first: int, last: int, ranges: Sequence[Range]) -> bool:
-    return any(begin <= first and last <= end for begin, end in ranges)
 
 
 def _listed(names: Any) -> str:

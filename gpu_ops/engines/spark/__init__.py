@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         write_all,
     )
     from gpu_ops.engines.spark.source import open_spark
+    from gpu_ops.engines.spark.stored import open_store
     from gpu_ops.engines.spark.topics import open_topic
 
 __all__ = [
@@ -37,6 +38,7 @@ __all__ = [
     "head",
     "invalid_rows",
     "open_spark",
+    "open_store",
     "open_topic",
     "our_errors",
     "output_schema",
@@ -53,7 +55,7 @@ def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
-        from gpu_ops.engines.spark import checks, data_source, engine, source, topics
+        from gpu_ops.engines.spark import checks, data_source, engine, source, stored, topics
     except ImportError as error:
         missing = (error.name or "").partition(".")[0]
         if missing not in ("pyspark", "py4j"):
@@ -67,5 +69,5 @@ def __getattr__(name: str) -> Any:
             remedy="Install it into the driver's Python (pip install 'gpu_ops[spark]'), "
             "and run a Spark of that version.",
         ) from error
-    elsewhere = {"open_spark": source, "open_topic": topics, "our_errors": checks, "register": data_source}
-    return getattr(elsewhere.get(name, engine), name)
+    elsewhere = {"open_spark": source, "open_store": stored, "open_topic": topics, "our_errors": checks}
+    return getattr(data_source if name == "register" else elsewhere.get(name, engine), name)

@@ -5,12 +5,10 @@ Spark makes these objects on the driver and pickles them for the workers, so the
 
 from __future__ import annotations
 
-import datetime
 import secrets
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -20,35 +18,22 @@ from pyspark.sql.datasource import (
     DataSourceReader,
     DataSourceStreamReader,
     DataSourceStreamWriter,
-    EqualTo,
-    Filter,
-    GreaterThan,
-    GreaterThanOrEqual,
-    InputPartition,
-    LessThan,
-    LessThanOrEqual,
     WriterCommitMessage,
 )
 from pyspark.sql.types import StructType
 
 from gpu_ops.core.own_errors import own_errors
-from gpu_ops.core.time import LIFETIME, MAX_TIME, MIN_TIME, instant
-from gpu_ops.engines.spark.between_tasks import spare_the_next
+from gpu_ops.core.time import LIFETIME, instant
+from gpu_ops.engines.spark.store_reading import LIMIT, NAME, StoreReader, StoreStreamReader, everywhere, opened
 from gpu_ops.engines.spark.types import arrow_type, plain_type, spark_schema
 from gpu_ops.errors import ColumnError, PlanError
 from gpu_ops.microbatches.batch_files import Staged
 from gpu_ops.microbatches.files import regrouped
 from gpu_ops.microbatches.folders import BusyError
-from gpu_ops.microbatches.stores import Store, store
+from gpu_ops.microbatches.stores import Store
 from gpu_ops.microbatches.writer import MERGED_ROWS, Writer
 
-NAME = "gpu_ops"
-"""What the format is called."""
-
 _PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
-
-_BATCH_ROWS = 1 << 16
-"""How many rows go to Spark at a time."""
 
 _PATIENCE = 30.0
 """How many seconds a finished job waits for another writer."""
@@ -87,7 +72,10 @@ class StoreDataSource(DataSource):
     """The format ``gpu_ops``.
 
     Options for reading: ``start`` and ``end``, instants as ISO 8601 with a zone; only events alive between them are
-    read. Options for writing: ``cti``, the CTI after the job; ``compression``.
+    read. Options for reading as a stream: ``kind``, a column that says of each row whether it is an event ("insert") or
+    a CTI ("cti"), without which CTIs are left out; ``since``, the batch after which it begins;
+    ``maxBatchesPerTrigger``, how many batches an epoch has at most. Options for writing: ``cti``, the CTI after the
+    job; ``compression``.
     """
 
     @classmethod
@@ -97,11 +85,20 @@ class StoreDataSource(DataSource):
 
     def schema(self) -> StructType:
         """The store's columns, as the types that Spark has for them."""
-        return spark_schema(_store(self.options).schema)
+        schema = opened(self.options).schema
+        kind = self.options.get("kind")
+        if kind in schema.names:
+            raise PlanError(f"The store has a column {kind!r} of its own.", remedy='Say .option("kind", another name).')
+        return spark_schema(schema if kind is None else schema.append(pa.field(kind, pa.string())))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """What reads the store."""
-        return StoreReader(_everywhere(self.options), tuple(schema.names), self._instant("start"), self._instant("end"))
+        if "kind" in self.options:
+            raise PlanError(
+                "A store's CTIs are rows among others in a stream alone.",
+                remedy=f'Leave out the option "kind", or say spark.readStream.format("{NAME}").',
+            )
+        return StoreReader(everywhere(self.options), tuple(schema.names), self._instant("start"), self._instant("end"))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:  # noqa: FBT001  (Spark's signature)
         """What writes to the store."""
@@ -110,18 +107,21 @@ class StoreDataSource(DataSource):
                 "A store is appended to and never overwritten.", remedy='Say .mode("append"), or give another path.'
             )
         columns = pa.schema([pa.field(each.name, arrow_type(each.name, each.dataType)) for each in schema])
-        writer = StoreWriter(_everywhere(self.options), columns, self._instant("cti"))
+        writer = StoreWriter(everywhere(self.options), columns, self._instant("cti"))
         # On the driver, once: a task that runs on after the job was given up finds no folder.
-        _store(self.options).staging(writer.job)
+        opened(self.options).staging(writer.job)
         return writer
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  (Spark's name)
-        """A store is no source of a streaming query."""
-        raise PlanError(
-            "A store is read by batches, and not as a stream.",
-            remedy=f'Say spark.read.format("{NAME}"), with start= and end= for a part of it; or follow it without '
-            "Spark, with a running query: stream.start().follow(store).",
-        )
+        """What reads the store's batches as they come."""
+        if "start" in self.options or "end" in self.options:
+            raise PlanError(
+                "The options start and end are about what a store holds now, and a stream is read to no end.",
+                remedy='Filter the events: stream.filter(g.col("end") > …). The option "since" begins after a batch.',
+            )
+        since, most = self._number("since", 0), self._number(LIMIT, 1)
+        columns = tuple(schema.names)
+        return StoreStreamReader(everywhere(self.options), columns, self.options.get("kind"), since or 0, most)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: FBT001, N802
         """A store is no sink of a streaming query."""
@@ -130,100 +130,17 @@ class StoreDataSource(DataSource):
             remedy=f'Say writeStream.foreachBatch, and in it frame.write.format("{NAME}").mode("append").save(path).',
         )
 
+    def _number(self, option: str, least: int) -> int | None:
+        given = self.options.get(option)
+        if given is None:
+            return None
+        if not (given.isascii() and given.isdecimal() and int(given) >= least):
+            raise PlanError(f"{option} is {given!r}.", remedy=f"Give the number of a batch, from {least} on.")
+        return int(given)
+
     def _instant(self, option: str) -> int | None:
         given = self.options.get(option)
         return None if given is None else instant(given, name=option)
-
-
-def _store(options: Mapping[str, str]) -> Store:
-    """The store; all that Spark asks of a source begins with it."""
-    spare_the_next(NAME)
-    if not options.get("path"):
-        raise PlanError("A store has a path.", remedy=f'Say spark.read.format("{NAME}").load(path).')
-    return store(options["path"], compression=options.get("compression", "zstd"))  # type: ignore[arg-type]
-
-
-def _everywhere(options: Mapping[str, str]) -> dict[str, str]:
-    """Options for workers, with the driver's local path made absolute: workers run in folders of their own."""
-    path, given = _store(options).path, options["path"]
-    local = "://" not in given or given.startswith("file://")
-    return {**options, "path": str(Path(path).absolute())} if local else dict(options)
-
-
-# Reading
-
-
-@dataclass
-class BatchRange(InputPartition):
-    """A partition: the batches after one, up to another."""
-
-    since: int
-    until: int
-
-
-@dataclass
-class StoreReader(DataSourceReader):
-    """Reads a store's files; small neighbours are one partition.
-
-    Attributes:
-        options: The data source's.
-        columns: The columns' names.
-        start: Events that end at or before this tick are left out.
-        end: Events that start at or after this tick are left out.
-        low: Files whose latest end is at or before this tick are not read.
-        high: Files whose earliest start is at or after this tick are not read.
-    """
-
-    options: dict[str, str]
-    columns: tuple[str, ...]
-    start: int | None
-    end: int | None
-    low: int = MIN_TIME
-    high: int = MAX_TIME
-
-    def pushFilters(self, filters: list[Filter]) -> Iterator[Filter]:  # noqa: N802  (Spark's name)
-        """Take bounds of times from a query's filters, and let Spark filter each row all the same."""
-        for each in filters:
-            low, high = _bounds(each)
-            self.low, self.high = max(self.low, low), min(self.high, high)
-        yield from filters
-
-    def partitions(self) -> list[InputPartition]:
-        """The files that may hold an event of the query."""
-        found: list[BatchRange] = []
-        rows = 0
-        for file in _store(self.options).log().files:
-            if not (file.overlaps(self.low, self.high) and file.overlaps(self.start, self.end)):
-                continue
-            if found and found[-1].until == file.first - 1 and rows + file.rows <= MERGED_ROWS:
-                found[-1].until = file.last
-                rows += file.rows
-            else:
-                found.append(BatchRange(file.first - 1, file.last))
-                rows = file.rows
-        return list(found)
-
-    def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
-        """A partition's events; Spark passes None if there is no partition."""
-        if not isinstance(partition, BatchRange):
-            return
-        since, until = partition.since, partition.until
-        tables = _store(self.options).tables(self.columns, since=since, until=until, start=self.start, end=self.end)
-        for table in tables:
-            columns = pa.schema([pa.field(each.name, plain_type(each.type)) for each in table.schema])
-            yield from table.cast(columns).to_batches(_BATCH_ROWS)
-
-
-def _bounds(asked: Filter) -> tuple[int, int]:
-    """The ``low`` and ``high`` of a filter. An event ends at least one tick after it starts."""
-    attribute, value = getattr(asked, "attribute", None), getattr(asked, "value", None)
-    if attribute not in {("start",), ("end",)} or not isinstance(value, datetime.datetime) or value.tzinfo is None:
-        return MIN_TIME, MAX_TIME
-    at, of_end = instant(value), attribute == ("end",)
-    from_it, up_to_it = at - of_end, at + (not of_end)
-    low = {GreaterThan: at, GreaterThanOrEqual: from_it, EqualTo: from_it}
-    high = {LessThan: at, LessThanOrEqual: up_to_it, EqualTo: up_to_it}
-    return low.get(type(asked), MIN_TIME), high.get(type(asked), MAX_TIME)
 
 
 # Writing
@@ -254,7 +171,7 @@ class StoreWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenBatches:
         """Write a task's rows, in files about as large as merged ones."""
-        target = _store(self.options)
+        target = opened(self.options)
         tables = regrouped(iterator, self.columns, MERGED_ROWS)
         return WrittenBatches([target.stage(self._as_stored(table, target), self.job) for table in tables])
 
@@ -280,7 +197,7 @@ class StoreWriter(DataSourceArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Add the tasks' files to the store; on the driver."""
-        target = _store(self.options)
+        target = opened(self.options)
         staged = [file for message in messages if isinstance(message, WrittenBatches) for file in message.files]
         if not staged and not target.sequence:
             staged = [target.stage(self.columns.empty_table(), self.job)]
@@ -290,7 +207,7 @@ class StoreWriter(DataSourceArrowWriter):
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Remove the tasks' files; on the driver."""
-        _store(self.options).unstage(self.job)
+        opened(self.options).unstage(self.job)
 
 
 def _writer(target: Store) -> Writer:

@@ -6,9 +6,10 @@ import re
 from collections.abc import Sequence
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.readwriter import DataStreamReader
 
 from gpu_ops.core.time import LIFETIME
-from gpu_ops.errors import ColumnError, PlanError
+from gpu_ops.errors import ColumnError, PlanError, shown
 
 _UTC = {"UTC", "ETC/UTC", "ZULU", "UCT", "GMT", "ETC/GMT", "GMT0", "Z", "UTC+0", "+00:00", "+0:00", "UTC+00:00"}
 _ZONE = "spark.sql.session.timeZone"
@@ -46,6 +47,26 @@ def worker_memory(frame: DataFrame) -> int | None:
 def has_plugin(session: SparkSession) -> bool:
     """Whether the RAPIDS plugin is on."""
     return "com.nvidia.spark.SQLPlugin" in str(session.conf.get("spark.plugins", ""))
+
+
+def stream_reader(spark: object, option: str) -> DataStreamReader:
+    """A session's reader of streams; or such a reader, with options.
+
+    Args:
+        spark: What the user gave.
+        option: An option, for the error that says so.
+
+    Raises:
+        PlanError: It is neither.
+    """
+    if isinstance(spark, SparkSession):
+        return spark.readStream
+    if isinstance(spark, DataStreamReader):
+        return spark
+    raise PlanError(
+        f"spark is {shown(spark)}, and no session of Spark.",
+        remedy=f"Give a classic session, or its reader with options: spark.readStream.{option}.",
+    )
 
 
 def check_session(frame: DataFrame) -> None:

@@ -20,6 +20,8 @@ from gpu_ops.engines.spark.pushing import cheap_to_look_at
 from gpu_ops.engines.spark.sending import Sent
 from gpu_ops.engines.spark.session import check_names, check_session
 from gpu_ops.engines.spark.types import arrow_type, column, to_ticks
+from gpu_ops.errors import PlanError, unknown_column
+from gpu_ops.ingest.kinds import KindColumns
 from gpu_ops.ingest.opening import check_options, refuse_kept_names, time_columns
 from gpu_ops.ingest.rules import (
     AMBIGUOUS,
@@ -28,6 +30,7 @@ from gpu_ops.ingest.rules import (
     NULL,
     OUTSIDE,
     TOO_FINE,
+    UNKNOWN_KIND,
     ZERO_LENGTH,
     Ambiguous,
     Nonexistent,
@@ -45,6 +48,9 @@ from gpu_ops.plan.nodes import SparkSource
 
 FAULT = "__gpu_ops_fault"
 """The column that says of a row what was dropped where it was made: it is no event."""
+
+CTI = "__gpu_ops_cti"
+"""The column with the CTI of a row that is one, and no event."""
 
 _START, _END = "__gpu_ops_start", "__gpu_ops_end"
 _LOCAL = {"start": "__gpu_ops_local_start", "end": "__gpu_ops_local_end"}
@@ -67,10 +73,12 @@ def open_spark(
     nonexistent: Nonexistent = "raise",
     name: str | None = None,
     faults: str | None = None,
+    kind: str | None = None,
 ) -> SparkSource:
     """A Spark DataFrame as a source of events; nothing runs. The arguments are those of `gpu_ops.events`.
 
-    Rows that have something in the column ``faults`` are no events: they pass as they are, with null times.
+    Rows that have something in the column ``faults`` are no events: they pass as they are, with null times. So do rows
+    that are CTIs by the column ``kind``, with the CTI in a column of its own.
 
     Times may be TIMESTAMP, TIMESTAMP_NTZ (with ``zone``), DATE (midnight in ``zone``, else in UTC) or integers (with
     ``unit``). All rows are validated where they are read, before any filter of the query; or, where such a filter can
@@ -103,14 +111,19 @@ def open_spark(
     known = pa.schema([(field.name, _time_type(field.dataType)) for field in frame.schema])
     latest = MAX_TIME if end is not None else MAX_TIME - 2 * TICK  # a point must end, and before the open end
     sides = [_instants(each, null_end, latest) for each in time_columns(known, times, policy, text=False)]
-    payload = payload_columns([name for name in frame.columns if name != faults], times)
+    payload = payload_columns([name for name in frame.columns if name not in (faults, kind)], times)
     refuse_kept_names(payload, ["rule"] if on_invalid == "divert" else [])
     check_names(frame, list(payload))
     read = {name: frame.schema[source] for name, source in payload.items()}
     schema = pa.schema(
         [pa.field(name, arrow_type(each.name, each.dataType), each.nullable) for name, each in read.items()]
     )
-    judged = _judged(frame, sides, latest, faults)
+    said = None
+    if kind is not None:
+        _check_kind(frame, kind)
+        at = time_columns(known, times[:1], policy, text=False)[0]
+        said = _Said(F.lower(column(kind)), _instants(at, "raise", MAX_TIME))
+    judged = _judged(frame, sides, latest, faults, said)
     raises = on_invalid == "raise"
     message = _message(judged.broken, times)
     good = checked(judged.frame, judged.valid, message) if raises else judged.frame.where(judged.valid)
@@ -118,7 +131,8 @@ def open_spark(
     def events(rows: DataFrame) -> DataFrame:
         lifetime = [column(name).alias(side) for name, side in zip((_START, _END), LIFETIME, strict=False)]
         read = [column(source).alias(name) for name, source in payload.items()]
-        return rows.select(*lifetime[: len(times)], *read, *([] if faults is None else [column(faults)]))
+        beside = [name for name in (faults, None if kind is None else CTI) if name is not None]
+        return rows.select(*lifetime[: len(times)], *read, *map(column, beside))
 
     def refused() -> DataFrame:
         named = judged.frame.withColumn("rule", _rule_name(judged.broken))
@@ -138,7 +152,20 @@ def open_spark(
         name=name,
         endless=frame.isStreaming,
         faults=faults,
+        ctis=None if kind is None else CTI,
     )
+
+
+def _check_kind(frame: DataFrame, kind: str) -> None:
+    """Refuse a column of kinds that is none, or that no stream reads."""
+    if not frame.isStreaming:
+        raise PlanError(
+            "kind= is about rows in their order of arrival, and a batch DataFrame of Spark has none.",
+            remedy="Leave out rows that are CTIs: Spark answers a query from all rows at once.",
+        )
+    if kind not in frame.columns:
+        raise unknown_column(kind, frame.columns, what="DataFrame")
+    KindColumns(kind).check(pa.schema([(kind, _time_type(frame.schema[kind].dataType))]))
 
 
 def _time_type(dtype: spark_types.DataType) -> pa.DataType:
@@ -276,10 +303,39 @@ def _validated_first(judged: _Judged, message: Column) -> DataFrame:
     return judged.frame.where(found.isNull()).where(F.when(judged.valid, F.lit(True)).otherwise(refused))
 
 
-def _judged(frame: DataFrame, sides: list[_Instants], latest: int, faults: str | None) -> _Judged:
+@dataclass(frozen=True)
+class _Said:
+    """What a column of kinds says of rows.
+
+    Attributes:
+        kind: The kind, in small letters.
+        cti: The CTI of a row that is one, which may be at infinity.
+    """
+
+    kind: Column
+    cti: _Instants
+
+    @property
+    def is_cti(self) -> Column:
+        """Whether a row is a CTI; never null."""
+        return F.coalesce(self.kind == "cti", F.lit(False))
+
+    @property
+    def unknown(self) -> Column:
+        """Whether it is neither a CTI nor an event."""
+        return F.coalesce(~self.kind.isin("insert", "cti"), F.lit(True))
+
+
+def _judged(
+    frame: DataFrame, sides: list[_Instants], latest: int, faults: str | None, said: _Said | None = None
+) -> _Judged:
     local = {name: side.local for name, side in zip(_LOCAL.values(), sides, strict=False) if side.local is not None}
     located = frame.withColumns(local) if local else frame
-    timed = located.withColumns({name: side.time for name, side in zip((_START, _END), sides, strict=False)})
+    times = {name: side.time for name, side in zip((_START, _END), sides, strict=False)}
+    if said is not None:
+        times = {name: F.when(~said.is_cti, time) for name, time in times.items()}
+        times[CTI] = F.when(said.is_cti, said.cti.time)
+    timed = located.withColumns(times)
     start, end = column(_START), column(_END)
     if len(sides) == 2:
         valid = (start >= _instant(MIN_TIME)) & (start < end) & (end <= _instant(MAX_TIME))
@@ -292,6 +348,14 @@ def _judged(frame: DataFrame, sides: list[_Instants], latest: int, faults: str |
             valid = valid & ~side.faults[TOO_FINE]
     if len(sides) == 2:
         found |= {(NEGATIVE_LENGTH, "end"): start > end, (ZERO_LENGTH, "end"): start == end}
+    if said is not None:
+        found = {rule: condition & ~said.is_cti for rule, condition in found.items()}
+        for rule, condition in said.cti.faults.items():
+            found[rule, "start"] |= condition & said.is_cti
+        promised = column(CTI).between(_instant(MIN_TIME), _instant(MAX_TIME))
+        promised &= ~said.cti.faults.get(TOO_FINE, F.lit(False))
+        valid = F.when(said.is_cti, promised).otherwise(valid & ~said.unknown)
+        found[UNKNOWN_KIND, "kind"] = said.unknown
     broken = [(breach, found[breach.rule, breach.side]) for breach in BREACHES if (breach.rule, breach.side) in found]
     if faults is not None:
         valid = valid | column(faults).isNotNull()

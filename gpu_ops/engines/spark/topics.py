@@ -10,14 +10,15 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql.streaming.readwriter import DataStreamReader
 
 from gpu_ops.engines.spark.sending import Sent, concise
+from gpu_ops.engines.spark.session import stream_reader
 from gpu_ops.engines.spark.source import FAULT, open_spark
 from gpu_ops.engines.spark.type_codecs import decoded_columns, encoded_arrays, encoded_schema
 from gpu_ops.engines.spark.types import column, spark_schema
-from gpu_ops.errors import PlanError, SourceError, shown
+from gpu_ops.errors import PlanError, SourceError
 from gpu_ops.plan.nodes import SparkSource
 from gpu_ops.topics.topic import Topic
 
@@ -45,17 +46,7 @@ def open_topic(topic: Topic, spark: Any, **options: Any) -> SparkSource:
         PlanError: The topic has no schema, or it has a setting or an option that is not there on Spark.
         SourceError: The session has no connector for Kafka.
     """
-    given: object = spark
-    if isinstance(given, SparkSession):
-        reader = given.readStream
-    elif isinstance(given, DataStreamReader):
-        reader = given
-    else:
-        raise PlanError(
-            f"spark is {shown(spark)}, and no session of Spark.",
-            remedy="Give a classic session, or its reader with options: "
-            'spark.readStream.option("maxOffsetsPerTrigger", 10000).',
-        )
+    reader = stream_reader(spark, 'option("maxOffsetsPerTrigger", 10000)')
     if topic.repeats == "drop":
         raise PlanError(
             f"Spark reads the topic {topic.name} by tasks that know nothing of each other's messages: none finds what "

@@ -39,19 +39,24 @@ class StreamInput:
         times = ["start"] if self.source.points else ["start", "end"]
         return pa.schema([*((name, TIME_TYPE) for name in times), *self.source.schema])
 
-    def advanced(self, cti: int | None, latest: int | None) -> int | None:
-        """Its own CTI after an epoch, by the rule of `Advance.period`; of the epoch its latest start counts.
+    def advanced(self, cti: int | None, latest: int | None, said: int | None = None) -> int | None:
+        """Its own CTI after an epoch: that of its rows, or by the rule of `Advance.period` of its latest start.
 
         Args:
             cti: Its CTI in the epoch.
             latest: The latest start that the epoch brought; None if it brought no row.
+            said: The latest CTI among its rows; None if there was none.
 
         Examples:
             >>> from gpu_ops.plan.advance import Advance
             >>> made = StreamInput("input", None, None, Advance(period=10, delay=2))
-            >>> made.advanced(None, 7), made.advanced(5, 14), made.advanced(5, 15)
-            (5, 5, 13)
+            >>> made.advanced(None, 7), made.advanced(5, 14), made.advanced(5, 15), made.advanced(5, 15, 14)
+            (5, 5, 13, 14)
         """
+        made = self._made(cti, latest)
+        return max((each for each in (made, said) if each is not None), default=None)
+
+    def _made(self, cti: int | None, latest: int | None) -> int | None:
         settings = self.settings
         if settings is None or settings.period is None or latest is None:
             return cti
@@ -68,7 +73,10 @@ class StreamInput:
 
 
 def advanced(
-    inputs: Sequence[StreamInput], ctis: Sequence[int | None], latest: Sequence[int | None]
+    inputs: Sequence[StreamInput],
+    ctis: Sequence[int | None],
+    latest: Sequence[int | None],
+    said: Sequence[int | None],
 ) -> list[int | None]:
     """The CTIs of the inputs after an epoch: their own, and what they import.
 
@@ -76,8 +84,9 @@ def advanced(
         inputs: The inputs.
         ctis: Their CTIs in the epoch.
         latest: The latest start that the epoch brought to each; None without rows.
+        said: The latest CTI that the rows of each said; None without one.
     """
-    own = [each.advanced(*told) for each, *told in zip(inputs, ctis, latest, strict=True)]
+    own = [each.advanced(*told) for each, *told in zip(inputs, ctis, latest, said, strict=True)]
 
     def imported(at: int) -> int | None:
         found = [own[at], None if (other := inputs[at].follows) is None else imported(other)]

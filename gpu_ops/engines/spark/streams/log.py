@@ -34,7 +34,7 @@ _FORMAT = 1
 _BACK_NAME = "back.json"
 
 _FILE = Object({"name": TEXT, "size": Whole(), "rows": Whole()})
-_INPUT = Object({"cti": Maybe(TIME), "latest": Maybe(TIME), "rows": Whole()})
+_INPUT = Object({"cti": Maybe(TIME), "latest": Maybe(TIME), "rows": Whole()}, {"said": Maybe(TIME)})
 _QUERY = Object(
     {
         "format": Whole(_FORMAT, _FORMAT),
@@ -131,11 +131,13 @@ class InputProgress:
         cti: Its CTI in the epoch.
         latest: The latest start of its rows, early or late.
         rows: How many rows there were.
+        said: The latest CTI among its rows.
     """
 
     cti: int | None
     latest: int | None
     rows: int
+    said: int | None = None
 
 
 @dataclass(frozen=True)

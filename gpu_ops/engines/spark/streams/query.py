@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial, reduce
 from pathlib import Path
@@ -26,7 +26,8 @@ from gpu_ops.engines.spark.checks import our_errors
 from gpu_ops.engines.spark.sending import Sent, check_workers
 from gpu_ops.engines.spark.session import check_sessions
 from gpu_ops.engines.spark.sides import Slots, shared_slots
-from gpu_ops.engines.spark.source import FAULT
+from gpu_ops.engines.spark.source import CTI, FAULT
+from gpu_ops.engines.spark.store_reading import LIMIT, stores_read
 from gpu_ops.engines.spark.streams.inputs import StreamInput, advanced, live_plan
 from gpu_ops.engines.spark.streams.keys import Partitioning, partitioning
 from gpu_ops.engines.spark.streams.log import (
@@ -114,17 +115,18 @@ class StreamPlan:
             ends = F.lit(None).cast("timestamp").alias("end") if each.source.points else column("end")
             times = [column("start"), *([ends] if len(self._times) > 1 else [])]
             mark = [F.lit(number).alias(INPUT)] if len(self.inputs) > 1 else []
-            rest = [*filled(slots.schema, payload), *self._faults(each)]
+            rest = [*filled(slots.schema, payload), *self._beside(each)]
             sides.append(each.source.frame.select(*mark, *times, *rest))
         united: DataFrame = reduce(DataFrame.union, sides)
         return united
 
-    def _faults(self, of: StreamInput | None = None) -> list[Column]:
-        """The column that says what an input has dropped, if one of all inputs has it."""
-        if all(each.source.faults is None for each in self.inputs):
-            return []
-        said = None if of is None else of.source.faults
-        return [F.lit(None).cast("string").alias(FAULT) if said is None else column(said)]
+    def _beside(self, of: StreamInput | None = None) -> list[Column]:
+        """The columns of rows that are no events: what was dropped, and CTIs; those that one of all inputs has."""
+        own = set() if of is None else {of.source.faults, of.source.ctis}
+        there = {name for each in self.inputs for name in (each.source.faults, each.source.ctis)}
+        kinds = {name: kind for name, kind in ((FAULT, "string"), (CTI, "timestamp")) if name in there}
+        null = F.lit(None)
+        return [column(name) if name in own else null.cast(kind).alias(name) for name, kind in kinds.items()]
 
     def nothing(self, session: SparkSession, shards: int | None = None) -> DataFrame:
         """A row of no input. With it there are as many tasks as partitions, whatever Spark finds in an epoch.
@@ -137,7 +139,7 @@ class StreamPlan:
         times = [F.lit(None).cast("timestamp").alias(name) for name in self._times]
         shard = [] if shards is None else [F.col("id").cast("int").alias(SHARD)]
         some: DataFrame = session.range(1 if shards is None else shards, numPartitions=1)
-        return some.select(*mark, *times, *filled(self.slots.schema, {}), *self._faults(), *shard)
+        return some.select(*mark, *times, *filled(self.slots.schema, {}), *self._beside(), *shard)
 
     def partitioned(self, rows: DataFrame, partitions: int, shards: int, hosts: Sequence[int] = ()) -> DataFrame:
         """The rows of an epoch, in their partitions.
@@ -251,8 +253,8 @@ class StreamDriver:
         if before is not None:
             if before.closed:
                 raise _closed(self.log)
-            told = [(each.cti, each.latest) for each in before.inputs]
-            ctis = advanced(self.plan.inputs, [cti for cti, _ in told], [latest for _, latest in told])
+            told = [(each.cti, each.latest, each.said) for each in before.inputs]
+            ctis = advanced(self.plan.inputs, *zip(*told, strict=True))
         begun = Begun(self.record.query, epoch, offsets, ctis)
         there = self.log.begin(begun)
         if there != begun:
@@ -311,8 +313,8 @@ class StreamDriver:
 
         inputs = []
         for cti, *told in zip(begun.ctis, *(each["inputs"] for each in reports), strict=True):
-            latest = max((each["latest"] for each in told if each["latest"] is not None), default=None)
-            inputs.append(InputProgress(cti, latest, sum(each["rows"] for each in told)))
+            latest, said = (_latest(each[fact] for each in told) for fact in ("latest", "said"))
+            inputs.append(InputProgress(cti, latest, sum(each["rows"] for each in told), said))
         fates: dict[str, int] = {}
         for report in reports:
             for name, count in report["fates"].items():
@@ -510,6 +512,8 @@ def start(epochs: StreamDriver, trigger: Mapping[str, Any] | None, name: str | N
     last = epochs.log.last()
     if last is not None and (committed := epochs.log.committed(last)) is not None and committed.closed:
         raise _closed(epochs.log)
+    if trigger is not None and ("availableNow" in trigger or "once" in trigger):
+        _read_stores_whole(epochs.plan)
     writer = epochs.plan.rows().writeStream.foreachBatch(_called(epochs))
     writer = writer.option("checkpointLocation", f"file:{epochs.log.spark}")
     if trigger is not None:
@@ -520,6 +524,25 @@ def start(epochs: StreamDriver, trigger: Mapping[str, Any] | None, name: str | N
     if name is not None:
         writer = writer.queryName(name)
     return writer.start()
+
+
+def _read_stores_whole(plan: StreamPlan) -> None:
+    """Let a trigger for all that is available go on after an epoch that a kill has left.
+
+    Spark would end after one epoch, since a source in Python cannot say that it takes part in such a trigger.
+
+    Raises:
+        PlanError: A store has a limit for each epoch.
+    """
+    limits = [each for one in plan.inputs for each in stores_read(one.source.frame)]
+    if any(limits):
+        raise PlanError(
+            "The trigger is for all that is available, for which Spark asks a source written in Python once, and "
+            f"{LIMIT} lets an epoch have no more batches of the store.",
+            remedy='Leave the option out; or say trigger={"processingTime": "1 second"}, and stop the query.',
+        )
+    if limits:
+        plan.session.conf.set("spark.sql.streaming.triggerAvailableNowWrapper.enabled", "true")
 
 
 def _called(epochs: StreamDriver) -> Callable[[DataFrame, int], None]:
@@ -623,7 +646,18 @@ def notes(node: Node) -> tuple[Callable[[Node], list[str]], list[str]]:
     return of, summary
 
 
+def _latest(times: Iterable[int | None]) -> int | None:
+    return max((each for each in times if each is not None), default=None)
+
+
 def _ctis(each: StreamInput) -> str:
+    said = _made_ctis(each)
+    if each.source.ctis is None:
+        return said
+    return "from its rows of earlier epochs" + f"; and {said}" * (each.settings is not None or each.follows is not None)
+
+
+def _made_ctis(each: StreamInput) -> str:
     if each.settings is not None and each.settings.period is not None:
         return f"from the latest start of earlier epochs ({each.settings}); rows before them are late"
     if each.follows is not None:

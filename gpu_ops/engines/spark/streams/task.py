@@ -32,7 +32,7 @@ from gpu_ops.engines.live.saving import save_state
 from gpu_ops.engines.spark.between_tasks import spare_the_next
 from gpu_ops.engines.spark.sending import concise
 from gpu_ops.engines.spark.sides import Slots
-from gpu_ops.engines.spark.source import FAULT
+from gpu_ops.engines.spark.source import CTI, FAULT
 from gpu_ops.engines.spark.type_codecs import decoded_arrays, encoded_schema
 from gpu_ops.engines.spark.worker import worker_device
 from gpu_ops.microbatches.files import write
@@ -85,18 +85,21 @@ class EpochTask:
     started: str
     marked: bool
 
-    def rows(self, batches: Iterable[pa.RecordBatch]) -> tuple[list[pa.Table], list[Any]]:
-        """The rows of each input, and the counts of what was dropped before.
+    def rows(self, batches: Iterable[pa.RecordBatch]) -> tuple[list[pa.Table], list[int | None], list[Any]]:
+        """The rows of each input, its latest CTI among them, and the counts of what was dropped before.
 
-        A row without a start is of none: it has such counts, or is there so that no epoch is empty.
+        A row without a start is no event: it is a CTI, has such counts, or is there so that no epoch is empty.
         """
         faults: list[Any] = []
+        ctis: list[int | None] = [None] * len(self.columns)
         pieces: list[list[pa.RecordBatch]] = [[] for _ in self.columns]
         for batch in batches:
             starts = batch.column("start")
             there = batch.filter(starts.is_valid()) if starts.null_count else batch
             if starts.null_count and FAULT in batch.schema.names:
                 faults += map(json.loads, batch.column(FAULT).drop_null().to_pylist())
+            if starts.null_count and CTI in batch.schema.names:
+                ctis = [self._later(cti, number, batch) for number, cti in enumerate(ctis)]
             if not there.num_rows:
                 continue
             for number, schema in enumerate(self.columns):
@@ -104,7 +107,13 @@ class EpochTask:
                 if own.num_rows:
                     pieces[number].append(self._decoded(own, number, schema))
         made = [pa.Table.from_batches(each, schema) for each, schema in zip(pieces, self.columns, strict=True)]
-        return made, faults
+        return made, ctis, faults
+
+    def _later(self, cti: int | None, number: int, batch: pa.RecordBatch) -> int | None:
+        """The latest CTI of an input, after a batch."""
+        own = batch if len(self.columns) == 1 else batch.filter(pc.equal(batch.column(INPUT), number))
+        found = pc.max(own.column(CTI).cast(TIME_TYPE).cast(pa.int64())).as_py()
+        return max((each for each in (cti, found) if each is not None), default=None)
 
     def _decoded(self, rows: pa.RecordBatch, number: int, schema: pa.Schema) -> pa.RecordBatch:
         times = [name for name in ("start", "end") if name in schema.names]
@@ -173,7 +182,7 @@ def _by_shard(batches: Iterable[pa.RecordBatch]) -> Iterable[tuple[int, Iterable
 def _stepped(
     task: EpochTask, shard: int, batches: Iterable[pa.RecordBatch], device: str, kept: _Kept | None
 ) -> tuple[dict[str, Any], _Kept]:
-    rows, faults = task.rows(batches)
+    rows, said, faults = task.rows(batches)
     query, saved = _restored(task, shard, device, kept)
     late_before = dict(query.status().late)
     for name, cti, table in zip(task.names, task.ctis, rows, strict=True):
@@ -187,7 +196,10 @@ def _stepped(
     written = f"{task.epoch:012d}-{attempt}"
     results, late = query.results(), query.late()
     report = {
-        "inputs": [{"rows": table.num_rows, "latest": _latest(table)} for table in rows],
+        "inputs": [
+            {"rows": table.num_rows, "latest": _latest(table), "said": cti}
+            for table, cti in zip(rows, said, strict=True)
+        ],
         "fates": {name: count - late_before.get(name, 0) for name, count in query.status().late.items()},
         "faults": faults,
         "results": _written(results, Path(task.results), written),
