@@ -6,6 +6,7 @@ half a second in a process that has no use for it. These do not.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -133,10 +134,27 @@ def room(size: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
 def repeated(text: str, count: int) -> pa.Array:
     """An array with one text again and again; pyarrow's own takes ten times as long.
 
+    Arrays of short texts are parts of one that is kept.
+
     Examples:
         >>> repeated("new", 2).to_pylist()
         ['new', 'new']
     """
+    if count > _KEPT_ROWS or len(text) > _KEPT_LETTERS:
+        return _made_of(text, count)
+    return _kept_of(text, max(count - 1, 0).bit_length()).slice(0, count)
+
+
+_KEPT_ROWS, _KEPT_LETTERS = 1 << 21, 8
+"""The most rows and letters of an array that is kept for the next one that repeats its text."""
+
+
+@functools.lru_cache(maxsize=4)
+def _kept_of(text: str, bits: int) -> pa.Array:
+    return _made_of(text, 1 << bits)
+
+
+def _made_of(text: str, count: int) -> pa.Array:
     data = text.encode()
     offsets = np.arange(count + 1, dtype=np.int32) * np.int32(len(data))
     return pa.StringArray.from_buffers(count, pa.py_buffer(offsets), pa.py_buffer(data * count))

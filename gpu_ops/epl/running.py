@@ -12,13 +12,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gpu_ops.core.arrow_buffers import repeated
+from gpu_ops.core.arrow_buffers import repeated, to_arrow
 from gpu_ops.core.polars_frames import empty_table
 from gpu_ops.core.time import TIME_TYPE
 from gpu_ops.core.turns import CLOCK, EMPTY, HELD, INSTANCE, NEW, OLD, ORDER, PLACE, ROW, TURN
 from gpu_ops.devices import Device
 from gpu_ops.epl.planning.planned import PlannedStatement
 from gpu_ops.errors import PlanError, shown
+from gpu_ops.ingest.turn_numbers import stand_in_order
 from gpu_ops.operators.operator import StepInput
 from gpu_ops.operators.runtime.released import EndedInstances
 from gpu_ops.operators.runtime.steps import FirstFailure, RunningNode
@@ -26,6 +27,8 @@ from gpu_ops.plan.expression_text import for_readers
 from gpu_ops.plan.nodes import Feed, Node
 from gpu_ops.plan.standing import StandingFilter
 from gpu_ops.texts.feeding import LeafRows, PlacedRows, TickRows, leaves_of, stepped_node
+
+_TURN_BITS = TURN.bit_length() - 1
 
 Listener = Callable[[pa.Table | None, pa.Table | None, "RunningStatement"], None]
 Subscriber = Callable[..., None]
@@ -463,7 +466,7 @@ class RunningStatement:
 
     def inserted(self, made: pa.Table) -> PlacedRows:
         """The rows of a step that are events of another stream, at the places at which they were made."""
-        some = _where(made, np.isin(_kinds(made), self.plan.inserts))
+        some = _where(made, _of_kinds(_kinds(made), self.plan.inserts))
         rows = self.named(some).rename_columns(list(self.names))
         if INSTANCE in some.column_names:
             rows = rows.append_column(INSTANCE, some[INSTANCE])
@@ -508,15 +511,15 @@ class RunningStatement:
     def delivered(self, made: pa.Table) -> DeliveredRows | None:
         """All deliveries in a step; None if there are none."""
         kinds = _kinds(made)
-        shown = np.zeros(len(kinds), np.bool_)
-        for kind in {EMPTY, *self.plan.shows}:
-            if kind is not None:
-                shown |= kinds == kind
+        if not len(kinds):
+            return None
+        shows = [each for each in self.plan.shows if each is not None]
+        shown = _of_kinds(kinds, [EMPTY, *shows])
         if not shown.any():
             return None
         places, named = made[PLACE].to_numpy(), self.named(made)
         if self.kept is not None:
-            self.keep(self._rows_shown(named, kinds, places, shown & (kinds != EMPTY)))
+            self.keep(self._rows_shown(named, kinds, places, _of_kinds(kinds, shows)))
         return DeliveredRows(self, named, kinds, places, shown)
 
     def keep(self, rows: pa.Table) -> None:
@@ -543,12 +546,13 @@ class RunningStatement:
         table = _where(named, shown)
         if len(table) < len(named):
             kinds, places = kinds[shown], places[shown]
-        is_new = kinds == self.plan.shows[0]
-        if is_new.all() or not is_new.any():
-            words = repeated("new" if len(is_new) and is_new[0] else "old", len(is_new))
+        new, kind = self.plan.shows[0], _only(kinds)
+        if kind is not None or not len(kinds):
+            words = repeated("new" if kind == new else "old", len(kinds))
         else:
-            words = pc.if_else(pa.array(is_new), "new", "old")
-        return pa.table([pa.array(places // TURN, pa.int64()), words, *table.columns], self.kept_schema)
+            words = pc.if_else(pa.array(kinds == new), "new", "old")
+        turns = to_arrow(places >> _TURN_BITS, pa.int64())
+        return pa.Table.from_arrays([turns, words, *table.columns], schema=self.kept_schema)
 
     def named(self, table: pa.Table) -> pa.Table:
         """Rows with the names of the columns."""
@@ -579,6 +583,18 @@ def _kinds(made: pa.Table) -> Any:
     return made[ROW].to_numpy()
 
 
+def _of_kinds(kinds: Any, wanted: Sequence[int]) -> Any:
+    """bool: which rows are of some kinds; in most steps all are of one."""
+    kind = _only(kinds)
+    return np.isin(kinds, wanted) if kind is None else np.full(len(kinds), kind in wanted)
+
+
+def _only(kinds: Any) -> int | None:
+    """The kind of all rows, if they are of one."""
+    least = int(kinds.min()) if len(kinds) else None
+    return least if least is not None and least == kinds.max() else None
+
+
 def _where(table: pa.Table, mask: Any) -> pa.Table:
     """The rows for which a mask holds."""
     return table if mask.all() else table.take(np.flatnonzero(mask))
@@ -586,15 +602,13 @@ def _where(table: pa.Table, mask: Any) -> pa.Table:
 
 def _in_order(made: pa.Table) -> pa.Table:
     """Rows in order of place, kind and number: those of one place stand so in most steps."""
-    place = made[PLACE].to_numpy()
-    if (place[1:] > place[:-1]).all():
-        return made
-    number = made[ORDER]
+    place, number = made[PLACE].to_numpy(), made[ORDER]
     kinds, number = _kinds(made), (number.fill_null(0) if number.null_count else number).to_numpy()
+    if stand_in_order(place, kinds, number):
+        return made
     if (place[1:] < place[:-1]).any():
         order = np.argsort(place, kind="stable")
         place, kinds, number, made = place[order], kinds[order], number[order], made.take(order)
-    later = (kinds[1:] > kinds[:-1]) | ((kinds[1:] == kinds[:-1]) & (number[1:] >= number[:-1]))
-    if ((place[1:] > place[:-1]) | later).all():
+    if stand_in_order(place, kinds, number):
         return made
     return made.take(np.lexsort((number, kinds, place)))

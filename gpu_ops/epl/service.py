@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -246,16 +247,21 @@ class Service:
         before, first = self.clock, self._turns.next
         places = self._turns.timed(times, before)
         ticks, count = None, self._turns.next - first - len(times)
+        clocks = cache(lambda: times * _MILLISECOND)
         if count:
 
             def moved() -> tuple[Any, Any, Any]:
-                at, now = moves(times, places, first, count)
-                return at, now * _MILLISECOND, np.zeros(count, np.bool_)
+                if count == len(times):  # one before each
+                    at, now = places - TURN, clocks()
+                else:
+                    at, now = moves(times, places, first, count)
+                    now *= _MILLISECOND
+                return at, now, np.zeros(count, np.bool_)
 
             ticks = TickRows(moved)
         self.clock = int(times[-1])
         if owners is None:
-            arrived = {name: _timed_rows(table, places, times) for name, table in tables.items()}
+            arrived = {name: PlacedRows(places, table, clocks) for name, table in tables.items()}
         else:
             mine = {name: np.flatnonzero(owners == number) for number, name in enumerate(tables)}
             arrived = {
