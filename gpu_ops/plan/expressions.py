@@ -159,7 +159,8 @@ def check_row_wise(expression: nw.Expr, *, where: str) -> None:
             )
 
 
-_DIVISIONS = {"__truediv__", "__floordiv__", "__mod__"}
+_WHOLE_DIVISIONS = {"__floordiv__", "__mod__"}
+_DIVISIONS = {"__truediv__", *_WHOLE_DIVISIONS}
 
 
 def exact_divisions(expressions: Sequence[nw.Expr], schema: pa.Schema) -> tuple[nw.Expr, ...]:
@@ -167,8 +168,9 @@ def exact_divisions(expressions: Sequence[nw.Expr], schema: pa.Schema) -> tuple[
 
     Polars multiplies by the reciprocal of what it holds once for all rows, if there is more than one: 5 / 3 is then one
     bit off, and 0.6 // 0.2 is 3. By a column that holds the number in each row, every quotient is IEEE 754's, as
-    elsewhere. So a number that reads no column, as `coalesce(3, 1)`, is a column where it divides, and where it is
-    selected, as a later expression may divide by it. So is what chooses one, as `case when v > 0 then 3 end`.
+    elsewhere. Whole numbers over a whole literal are exact, and stay as they are. So a number that reads no column, as
+    `coalesce(3, 1)`, is a column where it divides, and where it is selected, as a later expression may divide by it. So
+    is what chooses one, as `case when v > 0 then 3 end`.
 
     Args:
         expressions: Row-wise expressions.
@@ -227,12 +229,23 @@ def whole_form(term: Term) -> Term:
     if term.name == "mean_horizontal" and any(each.holds is not None for each in term.terms):
         # Polars adds up integers, and wraps around.
         return term.meaning(nw.mean_horizontal(*(each.value.cast(nw.Float64) for each in term.terms)))
-    if term.name in {"__floordiv__", "__mod__"} and whole and not term.terms[1].literal:
+    if term.name in _WHOLE_DIVISIONS and whole and not term.terms[1].literal:
+        one, other = term.terms[0].value, _chosen(term.terms[1]).value
         # Division by zero gives an infinity on some devices, and null on others.
-        one, other = (each.value for each in term.terms)
-        divisor = nw.when(other != 0).then(other)
+        divisor = other if _chosen(term.terms[1]).literal else nw.when(other != 0).then(other)
         return term.meaning(one // divisor if term.name == "__floordiv__" else one % divisor)
     return term
+
+
+def _chosen(term: Term) -> Term:
+    """What a condition about literals chooses, as `when(7 != 0).then(7)` does; else the term itself."""
+    if term.name != "when_then":
+        return term
+    condition, chosen = term.terms[:2]
+    while condition.name == "all_horizontal" and len(condition.terms) == 1:
+        (condition,) = condition.terms
+    literals = {each.literal for each in condition.terms}
+    return chosen if condition.name == "__ne__" and len(literals - {None}) == 2 else term
 
 
 def _exact(expression: nw.Expr, schema: pa.Schema) -> nw.Expr:
@@ -254,12 +267,12 @@ def _exact(expression: nw.Expr, schema: pa.Schema) -> nw.Expr:
 
 def _divided_by_columns(expression: nw.Expr, frame: Any, dtype: Any) -> nw.Expr:
     """An expression whose constant divisors are columns: of their own types, or of a given one."""
-    nodes, changed = [], False
+    nodes, changed = list[Any](), False
     for node in expression._nodes:  # noqa: SLF001
         operands = tuple(
             _divided_by_columns(each, frame, dtype) if isinstance(each, nw.Expr) else each for each in node.exprs
         )
-        if node.name in _DIVISIONS and _may_be_constant(operands[0]):
+        if node.name in _DIVISIONS and _may_be_constant(operands[0]) and not _is_whole(node, nodes, operands[0], frame):
             divisor: Any = operands[0]
             number = divisor if isinstance(divisor, nw.Expr) else nw.lit(divisor)
             operands = (_in_each_row(number, dtype or _only_type(frame.select(number))),)
@@ -268,6 +281,18 @@ def _divided_by_columns(expression: nw.Expr, frame: Any, dtype: Any) -> nw.Expr:
             changed = True
         nodes.append(node)
     return nw.Expr(*nodes) if changed else expression
+
+
+def _is_whole(node: Any, dividend: Sequence[Any], divisor: object, frame: Any) -> bool:
+    """Whether a division of whole numbers by a literal, which Polars computes exactly, in a tenth of the time."""
+    if node.name not in _WHOLE_DIVISIONS:
+        return False
+    if isinstance(divisor, nw.Expr):
+        (first, *rest) = divisor._nodes  # noqa: SLF001
+        divisor = first.kwargs["value"] if first.name == "lit" and not rest else None
+    if not isinstance(divisor, int) or isinstance(divisor, bool) or not divisor:
+        return False
+    return bool(_only_type(frame.select(nw.Expr(*dividend))).is_integer())
 
 
 def _only_type(frame: Any) -> Any:

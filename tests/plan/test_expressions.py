@@ -157,3 +157,14 @@ def test_whole_numbers_by_zero_are_null(dtype: pa.DataType, device: str) -> None
     )
     answer = by_zero.collect(device=device, exact=True)
     assert [answer[name].null_count for name in "abcde"] == [3] * 5
+
+
+@pytest.mark.parametrize("kind", [pa.int64(), pa.int8(), pa.uint32()], ids=str)
+@pytest.mark.parametrize("divisor", [1, 3, 7, 100])
+def test_whole_numbers_over_a_literal_are_rounded_down_as_in_python(kind: pa.DataType, divisor: int) -> None:
+    whole = [-128, -7, -1, 0, 1, 6, 127] if pa.types.is_signed_integer(kind) else [0, 1, 99, 2**32 - 1]
+    table = pa.table({"v": pa.array([*whole, None], kind)})
+    events = g.events(table.append_column("at", pa.array(range(len(table)))), start="at", unit="us")
+    made = events.select(a=g.col("v") // divisor, b=g.col("v") % divisor).collect()
+    assert made["a"].to_pylist() == [*(each // divisor for each in whole), None]
+    assert made["b"].to_pylist() == [*(each % divisor for each in whole), None]
