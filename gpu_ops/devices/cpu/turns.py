@@ -39,17 +39,21 @@ def edge_counts(first: Ints, second: Ints) -> tuple[Ints, Ints, Ints]:
     """
     size = first.size + second.size
     values, ones, others = np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size, np.int64)
-    left, right, made = 0, 0, 0
-    while left < first.size or right < second.size:
-        is_first = right == second.size or (left < first.size and first[left] <= second[right])
-        value = first[left] if is_first else second[right]
-        one, other = left, right
-        while left < first.size and first[left] == value:
+    left, right, made, one, other, last = 0, 0, 0, 0, 0, 0
+    for edge in range(size):
+        is_first = right == second.size or (left < first.size and first[unsigned(left)] <= second[unsigned(right)])
+        value = first[unsigned(left)] if is_first else second[unsigned(right)]
+        if edge == 0 or value != last:
+            one, other, last = 0, 0, value
+            made += 1
+        if is_first:
             left += 1
-        while right < second.size and second[right] == value:
+            one += 1
+        else:
             right += 1
-        values[made], ones[made], others[made] = value, left - one, right - other
-        made += 1
+            other += 1
+        at = unsigned(made - 1)
+        values[at], ones[at], others[at] = value, one, other
     return values[:made], ones[:made], others[:made]
 
 
@@ -156,13 +160,26 @@ def due_places(due: Ints, places: Ints, clocks: Ints) -> Ints:
         >>> due_places(np.array([2, 3, 3, 9]), np.array([10, 20, 30]), np.array([1, 3, 7])).tolist()
         [20, 20, 20]
     """
-    made, tick = np.empty(due.size, np.int64), 0
+    made, tick, size = np.empty(due.size, np.int64), 0, clocks.size
     for row in range(due.size):
-        while tick < clocks.size and clocks[tick] < due[row]:
+        time = due[row]
+        if tick < size and clocks[unsigned(tick)] < time:
+            # The next one mostly; else it is far away, and found by steps that double, then by halves.
+            step = 1
+            while tick + step < size and clocks[unsigned(tick + step)] < time:
+                tick += step
+                step *= 2
+            high = min(tick + step, size)
             tick += 1
-        if tick == clocks.size:
+            while tick < high:
+                middle = (tick + high) >> 1
+                if clocks[unsigned(middle)] < time:
+                    tick = middle + 1
+                else:
+                    high = middle
+        if tick == size:
             return made[:row]
-        made[row] = places[tick]
+        made[unsigned(row)] = places[unsigned(tick)]
     return made
 
 
@@ -228,13 +245,13 @@ def output_rows(
     edges = enter.size + leave.size + count
     group, moment = np.empty(edges + groups * based, np.int32), np.empty(edges, np.int64)
     earlier, order = np.empty(edges, np.int64), np.empty(edges, np.int64)
-    row, touch = np.empty(edges, np.int64), np.empty(edges, np.int64)
-    newest, begin = np.full(groups, -1), groups * based
+    touch, is_last = np.empty(edges, np.int64), np.zeros(edges, np.bool_)
+    newest, seen, begin = np.empty(groups, np.int64), np.full(groups, -1), groups * based
     for each in range(begin):
         group[each] = each
     for each in range(count):
         group[begin + each], moment[each], earlier[each] = touched[each], 0, -1
-        newest[unsigned(touched[each])] = row[each] = touch[each] = each
+        newest[unsigned(touched[each])], seen[unsigned(touched[each])], touch[each] = each, 0, each
     come, go, now = 0, 0, 0
     for edge in range(count, edges):
         comes = go == leave.size or (come < enter.size and enter[come] <= leave[go])
@@ -243,22 +260,26 @@ def output_rows(
         while now < limits.size and place >= limits[now]:
             now += 1
         of = codes[unsigned(event)]
-        at = newest[unsigned(of)]
-        if at < 0 or moment[unsigned(at)] != now:
-            group[unsigned(begin + count)], moment[unsigned(count)], earlier[unsigned(count)] = of, now, at
-            newest[unsigned(of)] = at = count
+        if seen[unsigned(of)] != now:
+            before = newest[unsigned(of)] if seen[unsigned(of)] >= 0 else -1
+            group[unsigned(begin + count)], moment[unsigned(count)], earlier[unsigned(count)] = of, now, before
+            newest[unsigned(of)], seen[unsigned(of)] = count, now
             count += 1
-        row[edge], touch[unsigned(at)] = at, edge
+        at = newest[unsigned(of)]
+        touch[unsigned(at)] = edge
         if comes:
             first[unsigned(event)] = begin + at
             come += 1
         else:
             last[unsigned(event)] = begin + at
             go += 1
+    # Rows in order of what touched them last: there are few of them, and many edges.
+    for each in range(count):
+        is_last[unsigned(touch[each])], order[unsigned(touch[each])] = True, each
     placed = 0
     for edge in range(edges):
-        if touch[unsigned(row[edge])] == edge:
-            order[unsigned(placed)] = row[edge]
+        if is_last[edge]:
+            order[unsigned(placed)] = order[edge]
             placed += 1
     for event in range(old):
         first[event] = begin + count
@@ -303,19 +324,28 @@ def pairs_in_turn(
         [[2, 3, 0], [5, 5, 7], [9, 9, 9], [0, 1, 2]]
     """
     size = count.sum()
-    left, right = np.empty(size, np.int64), np.empty(size, np.int64)
-    where, number = np.empty(size, np.int64), np.empty(size, np.int64)
+    # So many pairs are written at once, and those behind a row's last one again by the next row: nothing branches.
+    room = size + _AT_ONCE
+    left, right = np.empty(room, np.int64), np.empty(room, np.int64)
+    where, number = np.empty(room, np.int64), np.empty(room, np.int64)
     at, within, last = 0, 0, 0
     for turn in range(order.size):
         row = unsigned(order[turn])
-        mine, other, here = own[row], first[row], place[row]
+        mine, other, here, many = own[row], first[row], place[row], count[row]
         within = within if here == last else 0
         last = here
-        upto = at + count[row]
-        ones, others = (left, right) if row < unsigned(lefts) else (right, left)
-        for pair in range(at, upto):
-            ones[unsigned(pair)], others[unsigned(pair)] = mine, other + pair - at
-            where[unsigned(pair)], number[unsigned(pair)] = here, within + pair - at
-        within += count[row]
-        at = upto
-    return left, right, where, number
+        # On the one side stands the row, on the other one row of the stretch after the other.
+        is_right = np.int64(row >= unsigned(lefts))
+        is_left = 1 - is_right
+        low, high = mine * is_left + other * is_right, mine * is_right + other * is_left
+        for begin in range(0, many, _AT_ONCE):
+            for pair in range(begin, begin + _AT_ONCE):
+                to = unsigned(at + pair)
+                left[to], right[to] = low + pair * is_right, high + pair * is_left
+                where[to], number[to] = here, within + pair
+        within += many
+        at += many
+    return left[:size], right[:size], where[:size], number[:size]
+
+
+_AT_ONCE = 8

@@ -179,7 +179,7 @@ class FiringTimes:
         """
         host = self._device.columns.host
         reads_clocks = self._opens is not None or not isinstance(self._rate.every, EveryRows)
-        clocks = host(self.clocks(marks.place, ticks) if reads_clocks else np.zeros_like(marks.place))
+        clocks = host(self.clocks(marks.place, ticks)) if reads_clocks else np.broadcast_to(0, len(marks.place))
         at, clock = (host(each) for each in ticks)
         self._seen = self._seen or bool(len(at) or len(marks.place))
         marks, clocks = self._counted(marks, clocks)
@@ -195,6 +195,9 @@ class FiringTimes:
         """The deliveries that count, on the host, and the clock at each."""
         host, state = self._device.columns.host, self._state
         place, entered, left = (host(each) for each in (marks.place, marks.entered, marks.left))
+        if state.begins == MIN_TIME and marks.changed is None and bool(((entered | left) > 0).all()):
+            shown = None if marks.shown is None else host(marks.shown)
+            return TurnMarks(place, entered, left, shown, marks.values), clocks
         counts = (entered > 0) | (left > 0)
         if state.begins == NEVER:
             rows = -1 if self._rate.after_rows is None else self._rate.after_rows
@@ -437,4 +440,8 @@ def _counted_from(entered: Ints, left: Ints, rows: int) -> Callable[[int], int]:
 
 def _sums(values: Ints) -> Ints:
     """0, and the running sum of some values behind each."""
-    return np.concatenate([np.zeros(1, np.int64), np.cumsum(values, dtype=np.int64)])
+    if len(values) and (least := int(values.min())) == values.max():
+        return np.arange(len(values) + 1, dtype=np.int64) * least  # as where each row is a turn of its own
+    sums = np.zeros(len(values) + 1, np.int64)
+    np.cumsum(values, dtype=np.int64, out=sums[1:])
+    return sums

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from gpu_ops.core.turns import CLOCK, EMPTY, HELD, NEW, OLD, ORDER
 from gpu_ops.devices import Device
 from gpu_ops.errors import SourceError
 from gpu_ops.operators.deliveries.changes import moved
-from gpu_ops.operators.deliveries.firing import Firings, FiringTimes, TurnMarks, stretches
+from gpu_ops.operators.deliveries.firing import Firings, FiringTimes, TurnMarks
 from gpu_ops.operators.deliveries.group_totals import GroupTotals, GroupWalk, RunningTotals
 from gpu_ops.operators.deliveries.rows import of_kind
 from gpu_ops.operators.events import Events, concat
@@ -116,30 +117,55 @@ class WalkedDeliveriesOperator(Operator, nodes=(WalkedDeliveries,)):
         if not len(clock):
             return clock
         first, last = (int(span.next_end(int(clock[at]), self._point)) for at in (0, -1))
-        if (last - first) // span.ticks >= len(clock):
+        if (last - first) // span.ticks > _FEW_ENDS:
             due = span.next_end(clock, self._point)
         else:
-            points = self._device.columns.array(np.arange(first, last, span.ticks))
-            due = first + span.ticks * stretches(clock, points, "left", self._device)
+            ends = np.arange(first, last + 1, span.ticks, like=clock)
+            due = _repeated(ends, [*np.searchsorted(clock, ends[:-1]).tolist(), len(clock)])
         return due if last <= MAX_TIME else np.where(due > MAX_TIME, UNKNOWN, due)
 
-    def _entering(self, fresh: AxisRows | None, moves: Ticks) -> tuple[AxisRows | None, Any]:
-        """(the rows that enter, with when they leave; the place of each)."""
+    def _entering(self, fresh: AxisRows | None, moves: Ticks) -> tuple[list[AxisRows], Any]:
+        """(the rows that enter, in parts, with when they leave; the place of each)."""
         none, window, device = moves.place[:0], self._node.window, self._device
         if not isinstance(window, ClockBatches):
-            return fresh, none if fresh is None else fresh.low
+            return ([], none) if fresh is None else ([fresh], fresh.low)
         parts = [] if moves.last is None else self._gathering.due(moves.last)
-        parts += [] if fresh is None else [fresh]
-        if not parts:
-            return None, none
-        rows = concat_rows(parts, device)
-        self._check(rows.high)
-        enter = device.kernels.due_places(rows.high, moves.place, moves.clock)
-        shown = device.kernels.due_places(rows.high, moves.clock, moves.clock)
-        if len(enter) < len(rows):
-            self._gathering.add(rows.cut(len(enter), len(rows), device))
-        rows = replace(rows.cut(0, len(enter), device), high=self._next(window.span, shown))
-        return rows if len(rows) else None, enter
+        parts += [] if fresh is None or not len(fresh) else [fresh]
+        entering, places = list[AxisRows](), list[Any]()
+        for rows in parts:
+            self._check(rows.high)
+            enter, leave = self._posted(window.span, rows.high, moves)
+            if len(enter) < len(rows):
+                self._gathering.add(rows.cut(len(enter), len(rows), device))
+            if len(enter):
+                entering.append(replace(rows.cut(0, len(enter), device), high=leave))
+                places.append(enter)
+        enter = places[0] if len(places) == 1 else np.concatenate([none, *places])
+        if len(places) > 1:
+            self._check(enter)
+        return entering, enter
+
+    def _posted(self, span: ClockSpan, due: Any, moves: Ticks) -> tuple[Any, Any]:
+        """(where the batches of rows are posted, and when they leave) for the rows whose batch is complete by then.
+
+        Args:
+            span: The distance of the grid's points.
+            due: int64: when the batch of each row is complete, ascending.
+            moves: The moves of the clock.
+        """
+        first, last = int(due[0]), min(int(due[-1]), MAX_TIME)
+        ends, is_many = due, (last - first) // span.ticks > _FEW_ENDS
+        if not is_many:
+            ends = np.arange(first, last + 1, span.ticks, like=due)
+        posted, shown = (
+            self._device.kernels.due_places(ends, each, moves.clock) for each in (moves.place, moves.clock)
+        )
+        leave = self._next(span, shown)
+        if is_many:
+            return posted, leave
+        # The rows of a batch stand one behind the other: what becomes of them is computed once.
+        until = np.searchsorted(due, ends[: len(posted)], side="right").tolist()
+        return _repeated(posted, until), _repeated(leave, until)
 
     def _check(self, due: Any) -> None:
         """Refuse rows that leave before older ones: only tables of a state that are damaged make such."""
@@ -168,7 +194,7 @@ class WalkedDeliveriesOperator(Operator, nodes=(WalkedDeliveries,)):
         entering, enter = self._entering(fresh, moves)
         parts = [] if moves.last is None else self._kept.due(moves.last)
         old = sum(map(len, parts))
-        parts += [] if entering is None else [entering]
+        parts += entering
         if not parts and ask is None and self._times is None:
             return []
         rows = concat_rows(parts, device) if parts else self._none()
@@ -399,6 +425,16 @@ class WalkedDeliveriesOperator(Operator, nodes=(WalkedDeliveries,)):
 
 
 _VALUES = "values/"
+
+_FEW_ENDS = 64
+"""Up to so many batches in a step, each is looked at by itself."""
+
+
+def _repeated(values: Any, until: Sequence[int]) -> Any:
+    """Each of some values for the rows up to an index, from that of the one before on."""
+    counts = [upto - begin for begin, upto in pairwise([0, *until])]
+    filled = [np.full_like(values, value, shape=count) for value, count in zip(values.tolist(), counts, strict=True)]
+    return filled[0] if len(filled) == 1 else np.concatenate([values[:0], *filled])
 
 
 class _TouchedTotals(RunningTotals):

@@ -32,10 +32,12 @@ class IntegerNumbers:
         """int32 number of each of some integers, in an array of its own; -1 if it has none."""
         take = self._device.kernels.take
         if self._table is not None:
-            at = values.astype(np.int64, copy=False) - self._least
-            inside = (at >= 0) & (at < len(self._table))
-            if bool(inside.all()):
+            at = values.astype(np.int64, copy=False)
+            least, most = self._device.kernels.extent(at) if len(at) else (self._least, self._least)
+            at = at - self._least if self._least else at
+            if self._least <= least and most - self._least < len(self._table):
                 return take(self._table, at)
+            inside = (at >= 0) & (at < len(self._table))
             return np.where(inside, take(self._table, np.where(inside, at, 0)), np.int32(-1))
         found = np.full_like(values, -1, dtype=np.int32)
         for known, numbers in self._runs:
