@@ -26,6 +26,10 @@ _FEW = 64
 """How many deliveries a condition is first evaluated for; twice as many each time that it holds for none."""
 
 
+MANY = 64
+"""An output each time that so many rows have come looks at the rows at which it fires alone."""
+
+
 @dataclass(frozen=True)
 class TurnMarks:
     """Deliveries, one for each place, in order of place.
@@ -190,6 +194,40 @@ class FiringTimes:
         counted = np.array(self._counts, np.int64).reshape(-1, 2 + len(COUNTS)).T
         self._counts = []
         return Firings(array(firing), array(due), dict(zip(("place", *COUNTS, LAST_OUTPUT), counted, strict=True)))
+
+    @property
+    def counts_rows(self) -> bool:
+        """Whether `of_rows` says where it fires: by a count of many rows, and of nothing else."""
+        every = self._rate.every
+        return isinstance(every, EveryRows) and every.rows >= MANY and not self._first and self.begins == MIN_TIME
+
+    def of_rows(self, come: Any, go: Any, ticks: tuple[Any, Any]) -> Firings:
+        """`step`, from the places at which rows enter and leave: deliveries in between are not looked at.
+
+        Args:
+            come: int64 places, ascending.
+            go: Likewise.
+            ticks: As in `step`.
+        """
+        assert isinstance(self._rate.every, EveryRows)  # noqa: S101  (`counts_rows`)
+        state, edges = self._state, [self._device.columns.host(each) for each in (come, go)]
+        self._seen = self._seen or bool(len(ticks[0]) or len(come) or len(go))
+        begins, since, found = [0, 0], [state.entered, state.left], list[int]()
+        while True:
+            full = (begin + self._rate.every.rows - known - 1 for begin, known in zip(begins, since, strict=True))
+            places = [int(each[at]) for each, at in zip(edges, full, strict=True) if at < len(each)]
+            if not places:
+                break
+            found.append(min(places))
+            begins, since = [int(np.searchsorted(each, found[-1], side="right")) for each in edges], [0, 0]
+        rest = [len(each) - begin for each, begin in zip(edges, begins, strict=True)]
+        state.entered, state.left = (one + more for one, more in zip(since, rest, strict=True))
+        state.entered_total, state.left_total = state.entered_total + len(come), state.left_total + len(go)
+        state.waits = int(not any(rest)) if found or state.waits else 0
+        if len(ticks[1]):
+            state.clock = int(ticks[1][-1])
+        array = self._device.columns.array
+        return Firings(array(np.array(found, np.int64)), array(np.full(len(found), NEVER)))
 
     def _counted(self, marks: TurnMarks, clocks: Ints) -> tuple[TurnMarks, Ints]:
         """The deliveries that count, on the host, and the clock at each."""

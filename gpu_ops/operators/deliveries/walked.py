@@ -220,6 +220,8 @@ class WalkedDeliveriesOperator(Operator, nodes=(WalkedDeliveries,)):
         """Where the rate outputs; None without one."""
         if self._times is None:
             return None
+        if self._times.counts_rows:
+            return self._times.of_rows(enter, leave, (moves.place, moves.clock))
         none = enter[:0]
         marks = TurnMarks(none, none, none)
         if self._times.reads_marks and len(rows):

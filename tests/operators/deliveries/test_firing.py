@@ -3,6 +3,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 from typing import Any
+from unittest import mock
 
 import narwhals as nw
 import numpy as np
@@ -15,6 +16,7 @@ from gpu_ops.core.state_tables import check
 from gpu_ops.core.time import MAX_TIME
 from gpu_ops.devices import choose
 from gpu_ops.errors import PlanError
+from gpu_ops.operators.deliveries import changes, firing
 from gpu_ops.operators.deliveries.firing import NEVER, FiringTimes, TurnMarks
 from gpu_ops.plan.clock_windows import ClockSpan
 from gpu_ops.plan.crontab_times import CrontabTimes
@@ -222,3 +224,25 @@ def test_times_of_a_crontab() -> None:
     work = CrontabTimes(workdays=frozenset({3}), minutes=frozenset({0}), hours=frozenset({0}))
     assert day(work.next_after(0)) == "1970-01-02T00:00:00"  # the 3rd is a Saturday
     assert day(CrontabTimes(last_workday=True).next_after(0)) == "1970-01-30T00:00:00"
+
+
+EDGES = st.lists(st.integers(0, 6), max_size=8).map(sorted)
+
+
+@pytest.mark.parametrize("device", HERE)
+@given(steps=st.lists(st.tuples(EDGES, EDGES), min_size=1, max_size=4), count=st.integers(1, 4))
+def test_a_count_of_rows_needs_no_deliveries(device: str, steps: list[tuple[list[int], list[int]]], count: int) -> None:
+    #  enter 0 1 1 3      every 2 rows: at 1, where the second one enters (and a third), then at 5, where two have left
+    #  leave 3 5
+    where = choose(device)
+    by_rows, by_marks = (FiringTimes(Rate(EveryRows(count)), where) for _ in range(2))
+    for number, step in enumerate(steps):
+        come, go = (where.columns.array(np.array(each, np.int64) + 10 * number) for each in step)
+        ticks = where.columns.array(np.array([10 * number])), where.columns.array(np.array([number]))
+        with mock.patch.object(firing, "MANY", 1):
+            assert by_rows.counts_rows
+        made = by_rows.of_rows(come, go, ticks)
+        wanted = by_marks.step(TurnMarks(*changes.moved(come, go, where)), ticks)
+        for each, other in ((made.place, wanted.place), (made.due, wanted.due)):
+            assert where.columns.host(each).tolist() == where.columns.host(other).tolist()
+        assert by_rows.tables() == by_marks.tables()
