@@ -182,7 +182,7 @@ class FiringTimes:
             ticks: (int64 places, int64 clocks behind them) of the step's ticks that move the clock, in order of place.
         """
         host = self._device.columns.host
-        reads_clocks = self._opens is not None or not isinstance(self._rate.every, EveryRows)
+        reads_clocks = len(marks.place) and (self._opens is not None or not isinstance(self._rate.every, EveryRows))
         clocks = host(self.clocks(marks.place, ticks)) if reads_clocks else np.broadcast_to(0, len(marks.place))
         at, clock = (host(each) for each in ticks)
         self._seen = self._seen or bool(len(at) or len(marks.place))

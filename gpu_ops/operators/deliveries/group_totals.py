@@ -181,7 +181,7 @@ class RunningTotals(RunningSums):
         if not every:
             return present(codes, len(self._groups), self._device)
         found = self._counts[: len(self._groups)] > 0
-        found[codes] = True
+        found[present(codes, len(found), self._device)] = True
         return self._device.kernels.keep(found)
 
     def done_upto(self, limit: int) -> None:

@@ -23,7 +23,6 @@ from gpu_ops.operators.deliveries.rows import of_kind
 from gpu_ops.operators.events import Events, concat
 from gpu_ops.operators.operator import BatchInput, Operator, StepInput
 from gpu_ops.operators.row_order import run_starts
-from gpu_ops.operators.row_windows.clock_kinds import after
 from gpu_ops.operators.row_windows.ticks import AskQueue, TickQueue, Ticks
 from gpu_ops.operators.state.fields import NUMBERED_TIME, TIME, row_columns
 from gpu_ops.operators.state.row_runs import RowRuns
@@ -105,12 +104,12 @@ class WalkedDeliveriesOperator(Operator, nodes=(WalkedDeliveries,)):
 
     def _due(self, clock: Any) -> Any:
         """int64: when rows that came at some clocks leave, or when their batch is complete."""
-        window, device = self._node.window, self._device
+        window = self._node.window
         if isinstance(window, ClockBatches):
             self._point = int(clock[0]) if self._point == UNKNOWN else self._point
             return self._next(window.span, clock)
-        due = after(window, clock, device)
-        return np.where(due > MAX_TIME, UNKNOWN, due)
+        due = clock + window.ticks
+        return np.where(due > MAX_TIME, UNKNOWN, due) if len(due) and int(due.max()) > MAX_TIME else due
 
     def _next(self, span: ClockSpan, clock: Any) -> Any:
         """int64: the next points of the grid behind some clocks; these ascend."""
