@@ -66,10 +66,10 @@ def stored_values(cell: Cell, frame: Frame, name: str, device: Device) -> tuple[
         numbers = np.where(np.isnan(numbers), np.nan, numbers)
     else:
         numbers = numbers.astype(np.int64, copy=False)
-    return numbers, True if valid is None else device.columns.host(valid), _absent(cell)
+    return numbers, True if valid is None else device.columns.host(valid), absent_value(cell)
 
 
-def _absent(cell: Cell) -> Any:
+def absent_value(cell: Cell) -> Any:
     """The number that a cell is for no row; None for null."""
     if cell.absent is None:
         return None

@@ -80,6 +80,8 @@ CASES: dict[tuple[str, str], list[Any]] = {
     ("b.v from pattern [every (every b=B)]", "B:x1 B:x2 B:x3"): [[(1,)], [(2,)] * 2, [(3,)] * 4],
     ("a.v, b.v from pattern [every a=A and b=B]", "A:x1 A:x2 B:x7 A:x3"): [[(1, 7), (2, 7)], [(3, 7)]],
     ("a.v, b.v from pattern [a=A or b=B]", "C:x B:x1 A:x2"): [[(None, 1)]],
+    # What a tag says is null as long as no event has come for it, nor any of its type.
+    ("a.v, b.v from pattern [a=C and b=A(a.v is null or v = a.v)]", "A:x1 C:x2"): [[(2, 1)]],
     ("a[0].v, a[1].v, b.v from pattern [every (a=A until b=B)]", "A:x1 A:x2 A:x3 B:x4 B:x5"): [
         [(1, 2, 4)],
         [(None, None, 5)],

@@ -10,7 +10,7 @@ import numpy as np
 from gpu_ops.devices import Device
 from gpu_ops.devices.columns import Frame
 from gpu_ops.operators.patterns.tables import PatternTables
-from gpu_ops.operators.row_cells import CellValues, cell_values, stored_values
+from gpu_ops.operators.row_cells import CellValues, absent_value, cell_values, stored_values
 
 
 class KeptCells:
@@ -41,6 +41,12 @@ class KeptCells:
         shape = len(self._firsts), rows + 1
         values, there = np.empty(shape, np.int64), np.empty(shape, np.bool_)
         values[:, -1], there[:, -1] = 0, False
+        for number, first in enumerate(self._firsts) if not self._anew else ():
+            # Of a stream that nothing has come of, there is no row too.
+            absent = absent_value(self._cells[first])
+            if absent is not None:
+                own = values[number].view(np.float64 if self._cells[first].kind == "float" else np.int64)
+                own[-1], there[number, -1] = absent, True
         return values, there
 
     def _have_room(self, rows: int) -> None:
@@ -53,7 +59,6 @@ class KeptCells:
             for number, first in enumerate(self._firsts):
                 count = self._counts[self._columns[first][0]]
                 new[number, :count] = old[number, :count]
-                new[number, -1] = old[number, -1]
 
     def add(self, fresh: Sequence[Frame | None]) -> None:
         """More rows of each stream."""
@@ -66,11 +71,9 @@ class KeptCells:
                 frame, begin = fresh[stream], self._counts[stream]
                 if frame is None:
                     continue
-                numbers, valid, absent = stored_values(self._cells[first], frame, name, self._device)
+                numbers, valid, _ = stored_values(self._cells[first], frame, name, self._device)
                 values, there, end = self._values[number], self._there[number], begin + counts[stream]
                 values.view(numbers.dtype)[begin:end], there[begin:end] = numbers, valid
-                if absent is not None:
-                    values.view(numbers.dtype)[-1], there[-1] = absent, True
         self._counts = [before + more for before, more in zip(self._counts, counts, strict=True)]
 
     def restore(self, kept: Sequence[Frame]) -> None:
