@@ -52,7 +52,7 @@ class TooManyWordsError(Exception):
 
 
 class Words:
-    """The words of a pattern: sequences of places, none longer than a number of rows.
+    """The words of a pattern: sequences of places. Of those that are longer than a number of rows, only the beginning.
 
     Raises `TooManyWordsError`.
 
@@ -101,8 +101,7 @@ class Words:
         for part in parts:
             made = set[Path]()
             for one, other in product(whole, part):
-                if len(one) + len(other) <= self._longest:
-                    made.add(one + other)
+                made.add((one + other)[: self._longest])
                 if len(made) > MOST_WORDS:
                     raise TooManyWordsError
             whole = made
