@@ -174,7 +174,8 @@ class Ingress:
         if arrivals.kinds is None and settings.reorder is None and not self.makes_ctis and not settings.per:
             # No row's fate depends on another's.
             starts = arrivals.start
-            if not len(starts) or starts.min() >= state.clock[ClockField.LIMIT]:
+            least = MAX_TIME if not len(starts) else starts.min() if arrivals.extent is None else arrivals.extent.first
+            if least >= state.clock[ClockField.LIMIT]:
                 state.arrived += len(starts)
                 return Admitted(starts, _ends(arrivals), arrivals.payload, state.promised, _NONE)
         admitted = self._step(arrivals, k.OPEN_INPUT)

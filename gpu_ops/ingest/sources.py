@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -85,6 +84,7 @@ class EventSource:
         )
         self._done = Counts()
         self.schema = pa.schema([raw.schema.field(column).with_name(name) for name, column in self._columns.items()])
+        self._has_sure_columns = not all(field.nullable for field in self.schema)
         self.zone = zone
         self.origin = raw.origin
         self.points = end is None
@@ -202,22 +202,28 @@ class EventSource:
                 end = read_ends(end, kinds)
             if self._null_end == "open":
                 end = open_null_ends(end, kinds)
-        payload = table.replace_schema_metadata(None).select([self._columns[name] for name in names])
+        payload = table.select([self._columns[name] for name in names])
+        if payload.schema.metadata is not None:
+            payload = payload.replace_schema_metadata(None)
         if payload.column_names != names:
             payload = payload.rename_columns(names)  # a table without columns would lose its rows
-        _refuse_nulls(payload, place, kinds)
+        if self._has_sure_columns:
+            _refuse_nulls(payload, place, kinds)
         counts.rows += len(start.ticks)
         found = verdicts(start, end, kinds, make_ends=point_ends)
+        told = found if isinstance(found, Fine) else Fine()
         arrivals = Arrivals(
             start.ticks,
             None if end is None else end.ticks,
             payload,
             None if kinds is None else kinds.kinds,
             place.row,
+            extent=told.extent,
+            point_ends=told.point_ends,
         )
         if isinstance(found, Fine):
             counts.valid += len(start.ticks)
-            return replace(arrivals, extent=found.extent, point_ends=found.point_ends)
+            return arrivals
         if self._on_invalid == "raise":
             raise refuse(found, table.select(self._told_by), place, self._columns_of)
         return self._without_invalid(table, arrivals, found, place, counts)

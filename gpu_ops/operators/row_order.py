@@ -79,6 +79,8 @@ def stable_order(keys: Sequence[Any], like: Any, device: Device) -> Any:
 
 def in_order(keys: Sequence[Any]) -> bool:
     """Whether rows are in order by some keys, the first one before the others."""
+    if strictly_ascend(keys[0]):
+        return True
     tied = None
     for at, key in enumerate(keys):
         before, after, is_last = key[:-1], key[1:], at + 1 == len(keys)
@@ -91,6 +93,11 @@ def in_order(keys: Sequence[Any]) -> bool:
             same = after == before
             tied = same if tied is None else same & tied
     return True
+
+
+def strictly_ascend(values: Any) -> bool:
+    """Whether each value is greater than the one before."""
+    return bool((values[1:] > values[:-1]).all())
 
 
 @dataclass(frozen=True)

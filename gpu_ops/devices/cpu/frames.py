@@ -58,15 +58,19 @@ class FrameColumn:
     @staticmethod
     def of_numbers(numbers: Array, valid: Array | None, dtype: pa.DataType) -> FrameColumn:
         """Numbers of a type of fixed width; any number stands under a null."""
-        if dtype not in _STORED:
+        kind = _stored_as(dtype)
+        if kind is None:
             return FrameColumn(len(numbers), series=series_of("", numbers, valid, dtype))
-        stored = np.ascontiguousarray(numbers != 0 if dtype == _BOOL else numbers.astype(_STORED[dtype], copy=False))
+        if numbers.dtype != kind:
+            numbers = numbers != 0 if kind == np.bool_ else numbers.astype(kind)
+        stored = np.ascontiguousarray(numbers)
         return FrameColumn(len(numbers), dtype=dtype, numbers=_fixed(stored), valid=valid)
 
     @staticmethod
     def of_arrow(array: pa.Array) -> FrameColumn:
         """An array of a type that Polars takes as it is."""
-        return FrameColumn(len(array), arrow=array, dtype=array.type if array.type in _STORED else None)
+        dtype = array.type
+        return FrameColumn(len(array), arrow=array, dtype=None if _stored_as(dtype) is None else dtype)
 
     @staticmethod
     def of_series(series: pl.Series) -> FrameColumn:
@@ -100,6 +104,10 @@ class FrameColumn:
         """The type of its numbers; None where that is not stored alike everywhere, or nobody has told."""
         return self._dtype
 
+    @property
+    def _is_bool(self) -> bool:
+        return self._dtype is not None and self._dtype.id == _BOOL.id
+
     def become_one(self) -> None:
         """Put its pieces together."""
         pieces = self._pieces
@@ -124,10 +132,10 @@ class FrameColumn:
                 series = self.series()
                 valid = valid_in(series)
                 found = filled(stored_in(series), valid)
-                found = found != 0 if self._dtype == _BOOL else found
+                found = found != 0 if self._is_bool else found
             else:
-                valid, is_bool = validity(self._arrow), self._dtype == _BOOL
-                found = booleans(self._arrow) if is_bool else integers(self._arrow).view(_STORED[self._arrow.type])
+                valid = validity(self._arrow)
+                found = booleans(self._arrow) if self._is_bool else integers(self._arrow).view(_stored_as(self._dtype))
             self._valid, self._numbers = valid, _fixed(found)
         if self._valid is not None and bool(self._valid.all()):
             self._valid = None  # some rows of a column with nulls may have none
@@ -140,7 +148,7 @@ class FrameColumn:
             valid = valid_in(stored)
             return filled(stored, valid), valid
         numbers, valid = self.given()
-        if self._dtype == _BOOL:
+        if numbers.dtype == np.bool_:
             numbers = numbers.view(np.int8)
         return (numbers if valid is None else np.where(valid, numbers, numbers.dtype.type(0))), valid
 
@@ -206,7 +214,8 @@ class FrameColumn:
     def nulls(self, count: int) -> FrameColumn:
         """So many nulls of its type."""
         if self._dtype is not None:
-            return FrameColumn.of_numbers(np.zeros(count, _STORED[self._dtype]), np.zeros(count, np.bool_), self._dtype)
+            numbers = np.zeros(count, _stored_as(self._dtype))
+            return FrameColumn.of_numbers(numbers, np.zeros(count, np.bool_), self._dtype)
         return FrameColumn.of_series(pl.Series(pa.nulls(count)).cast(self.series().dtype))
 
 
@@ -242,14 +251,16 @@ class Frame:
     def of_table(table: pa.Table) -> Frame:
         """A frame over a table's memory."""
         use_threads()
-        if all(column.num_chunks < 2 and is_alike(column.type) for column in table.columns):
-            return Frame(
-                {
-                    name: FrameColumn.of_arrow(column.chunk(0) if column.num_chunks else pa.array([], column.type))
-                    for name, column in zip(table.column_names, table.columns, strict=True)
-                }
-            )
-        return Frame.of(to_frame(table))
+        columns = dict[str, FrameColumn]()
+        for name, column in zip(table.column_names, table.columns, strict=True):
+            chunks = column.num_chunks
+            made = None
+            if chunks < 2:
+                made = FrameColumn.of_arrow(column.chunk(0) if chunks else pa.array([], column.type))
+            if made is None or (made.dtype is None and not is_alike(column.type)):
+                return Frame.of(to_frame(table))
+            columns[name] = made
+        return Frame(columns)
 
     @staticmethod
     def of(frame: pl.DataFrame) -> Frame:
@@ -323,7 +334,7 @@ class Frame:
 def repeating(constant: pl.Series) -> Callable[[int], FrameColumn]:
     """What gives a column in which the only value of a series stands so many times."""
     dtype, missing = constant.to_arrow().type, constant.null_count() > 0
-    if dtype in _STORED and not missing:
+    if _stored_as(dtype) is not None and not missing:
         number = FrameColumn.of_series(constant).values()[0][0]
         return lambda count: FrameColumn.of_numbers(np.full(count, number), None, dtype)
     if constant.dtype == pl.String and not missing:
@@ -356,6 +367,20 @@ _STORED: dict[pa.DataType, Any] = {
     **dict.fromkeys((TIME_TYPE, pa.timestamp("us"), pa.duration("us")), np.dtype(np.int64)),
 }
 """The types whose numbers Arrow, Polars and NumPy store alike, and NumPy's."""
+
+_BY_ID = {kind.id: stored for kind, stored in _STORED.items() if not hasattr(kind, "unit")}
+
+
+def _stored_as(dtype: pa.DataType | None) -> Any:
+    """NumPy's type for the numbers of a type; None if that is not stored alike everywhere."""
+    if dtype is None or dtype is TIME_TYPE:
+        return None if dtype is None else np.dtype(np.int64)
+    # To hash a type, Arrow writes it out.
+    found = _BY_ID.get(dtype.id)
+    return _STORED.get(dtype) if found is None and dtype.id in _OF_UNITS else found
+
+
+_OF_UNITS = {kind.id for kind in _STORED if hasattr(kind, "unit")}
 
 _TYPES = {pl.Series(pa.array([], kind)).dtype: kind for kind in _STORED}
 """They by Polars' types."""

@@ -12,7 +12,7 @@ import numba
 import numpy as np
 
 from gpu_ops.core.arrow_buffers import room
-from gpu_ops.core.threads import in_parallel, parts
+from gpu_ops.core.threads import PART, in_parallel, parts
 from gpu_ops.devices.cpu.compiling import CODES, INT, INTS, Array, Codes, Ints, inlined, kernel, output, unsigned
 
 # A loop that may end early tests for it after this many events: in between it can use wide instructions.
@@ -118,6 +118,8 @@ def ascends(values: Ints) -> bool:
         >>> ascends(np.array([1, 1, 3]))
         True
     """
+    if values.size < PART:
+        return _all_ascend(values)
     return all(in_parallel(lambda part: _all_ascend(values[part[0] : part[1] + 1]), parts(values.size)))
 
 
@@ -133,7 +135,9 @@ def extent(values: Array) -> tuple[int, int]:
         >>> extent(np.array([3, 1, 2], np.int16))
         (1, 3)
     """
-    extent_of = _extent[values.dtype.name]
+    extent_of = _extent[values.dtype]
+    if values.size < PART:
+        return extent_of(values)
     found = in_parallel(lambda part: extent_of(values[slice(*part)]), parts(values.size))
     return min(least for least, _ in found), max(most for _, most in found)
 
@@ -190,7 +194,7 @@ def _least_and_most(values: Array) -> tuple[int, int]:
 
 
 _extent = {
-    name: kernel(numba.types.Array(getattr(numba.types, name), 1, "C", readonly=True))(_least_and_most)
+    np.dtype(name): kernel(numba.types.Array(getattr(numba.types, name), 1, "C", readonly=True))(_least_and_most)
     for name in (f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
 }
 

@@ -202,6 +202,40 @@ def relinked(
     return kept
 
 
+@kernel(OWN, INT, BOOLS, output(INT), output(INT), allocates=False)
+def renumbered(starts: Table, count: int, columns: Bools, numbers: Ints, rows: Ints) -> int:
+    """Number the rows of a stream anew, of which only those are kept that starts need which have not ended.
+
+    Args:
+        starts: As in `chained`.
+        count: How many there are.
+        columns: bool[columns of starts]: which of them have rows of the stream.
+        numbers: Room for the number of each row.
+        rows: Room for the rows that are kept.
+
+    Returns:
+        How many are kept.
+    """
+    for row in range(numbers.size):
+        numbers[row] = 0
+    for who in range(count):
+        if starts[who, STATE] != ENDED:
+            for column in range(START_COLUMNS):
+                if columns[column] and starts[who, column] >= 0:
+                    numbers[starts[who, column]] = 1
+    kept = 0
+    for row in range(numbers.size):
+        if numbers[row]:
+            numbers[row], rows[kept] = kept, row
+            kept += 1
+    for who in range(count):
+        if starts[who, STATE] != ENDED:
+            for column in range(START_COLUMNS):
+                if columns[column] and starts[who, column] >= 0:
+                    starts[who, column] = numbers[starts[who, column]]
+    return kept
+
+
 @kernel(
     *(INTS, INTS, INTS, INTS, INTS, INTS, INTS, BOOLS, INTS, INT_TABLE, INT),
     *(INTS, INTS, INTS, BOOLS, INTS, INTS, BOOLS),

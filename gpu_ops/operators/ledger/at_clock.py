@@ -15,7 +15,7 @@ from gpu_ops.operators.events import Events
 from gpu_ops.operators.ledger.clocks import Clocks
 from gpu_ops.operators.ledger.waiting import OnTicks, WaitingPoints
 from gpu_ops.operators.operator import StepInput
-from gpu_ops.operators.row_order import in_order, order_in_places
+from gpu_ops.operators.row_order import in_order, order_in_places, strictly_ascend
 from gpu_ops.plan.ledger import TURN_NUMBER, AtClock
 
 
@@ -45,9 +45,10 @@ class AtClockOperator(OnTicks, nodes=(AtClock,)):
 
     def _timed(self, rows: Events) -> Events:
         device = self._device
-        keys = [kinds_of(rows.frame, device), numbers_of(rows.frame, ORDER, device)]
-        if not in_order([rows.start, *keys]):
-            rows = rows.take(order_in_places(rows.start, keys, device), device)
+        if not strictly_ascend(rows.start):
+            keys = [kinds_of(rows.frame, device), numbers_of(rows.frame, ORDER, device)]
+            if not in_order([rows.start, *keys]):
+                rows = rows.take(order_in_places(rows.start, keys, device), device)
         turn = device.columns.build({TURN_NUMBER: (rows.start // TURN, None, pa.int64())})
         return Events(self._clocks.at(rows.start), TICK, device.columns.beside(rows.frame, turn))
 

@@ -16,6 +16,9 @@ from gpu_ops.devices import Device
 from gpu_ops.operators.events import Events
 from gpu_ops.operators.state.fields import NUMBERED_TIME
 
+_FEW = 4
+"""So many moves there are for each of few places."""
+
 
 class Clocks:
     """The moves of the clock: the last one before a CTI, and those behind it.
@@ -48,7 +51,10 @@ class Clocks:
 
     def at(self, places: Any) -> Any:
         """int64: what the clock shows at some places, which ascend."""
-        # Where both ascend, this is a merge.
+        if _FEW * len(places) < len(self._place):
+            # To merge them is dearer.
+            moves = np.searchsorted(self._place, places, side="right")
+            return self._device.kernels.take(self._clock, moves - 1)
         group = np.zeros_like(places, shape=max(len(self._place), len(places)), dtype=np.int32)
         count = len(self._place)
         moves = self._device.kernels.search_pairs(group[:count], self._place, group[: len(places)], places)

@@ -23,7 +23,7 @@ from gpu_ops.plan.row_programs import Op
 _SMALL = 1 << 10
 """So many starts there is always room for."""
 
-_ROWS = 1 << 13
+_ROWS = 1 << 14
 """So many rows are kept before anybody looks which of them are needed: to look costs more than to keep them."""
 
 _COLUMNS = ("row", "within", "after", "found", "state")
@@ -162,25 +162,15 @@ class PatternChains:
             of[self._chain.then.tag] = then
         return [of.get(tag.name, none) for tag in self._pattern.tags]
 
-    def compact(self) -> list[Any]:
-        """Number the rows that are needed anew; see `PatternMachine.compact`."""
-        starts = self._open
-        self._starts[: len(starts)], self._numbers[m.STARTS], self._is_linked = starts, len(starts), False
-        starts, kept = self._starts[: len(starts)], []
-        for stream in range(len(self._pattern.streams)):
-            mine = []
-            if stream == self._chain.start.stream:
-                mine.append((m.ROW, np.ones(len(starts), np.bool_)))
-            if self._chain.then is not None and stream == self._chain.then.stream:
-                mine.append((m.FOUND, starts[:, m.FOUND] >= 0))
-            named = [starts[which, column] for column, which in mine]
-            rows = np.concatenate([np.zeros(0, np.int64), *named])
-            needed = np.zeros(int(rows.max(initial=-1)) + 1, np.bool_)
-            needed[rows] = True
-            numbers = np.cumsum(needed) - 1
-            for (column, which), old in zip(mine, named, strict=True):
-                starts[which, column] = numbers[old]
-            kept.append(np.flatnonzero(needed))
+    def compact(self, counts: Sequence[int]) -> list[Any]:
+        """Number the rows that are needed anew; see `PatternMachine.compact`. What starts wait for stays linked."""
+        kept = []
+        for stream, rows in enumerate(counts):
+            columns = np.zeros(m.START_COLUMNS, np.bool_)
+            columns[m.ROW] = stream == self._chain.start.stream
+            columns[m.FOUND] = self._chain.then is not None and stream == self._chain.then.stream
+            numbers, places = np.empty((2, rows if columns.any() else 0), np.int64)
+            kept.append(places[: m.renumbered(self._starts, self._count, columns, numbers, places)])
         return kept
 
     # Tables

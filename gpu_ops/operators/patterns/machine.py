@@ -181,13 +181,17 @@ class PatternMachine:
 
     # What is still needed
 
-    def compact(self) -> list[Any]:
+    def compact(self, counts: Sequence[int]) -> list[Any]:
         """Drop what no instance can reach.
+
+        Args:
+            counts: How many rows of each stream there are.
 
         Returns:
             For each stream the rows that are needed, int64 ascending: they are numbered so from now on.
         """
-        count, numbers = int(self._numbers[m.INSTANCES]), self._numbers
+        del counts
+        numbers = self._numbers
         self._renumber_instances()
         count = int(numbers[m.INSTANCES])
         new, streams, entries = m.compacted(

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from gpu_ops.core.state_tables import MANY, Field, StateTable, Tables
-from gpu_ops.core.time import TICK, TIME_TYPE
+from gpu_ops.core.time import MAX_TIME, TICK, TIME_TYPE
 from gpu_ops.core.turns import CLOCK, PLACE, SINCE
 from gpu_ops.devices import Device
 from gpu_ops.devices.columns import Frame
@@ -80,7 +80,7 @@ class PatternOperator(OnTicks, nodes=(Pattern,)):
         self._add(fresh)
         made = self._matched(turns, masks)
         self._clock = int(clocks[-1])
-        if self._machine.has_grown(sum(self._counts)):
+        if cti < MAX_TIME and self._machine.has_grown(sum(self._counts)):
             self._compact()
         return StepInput(made), cti
 
@@ -198,10 +198,10 @@ class PatternOperator(OnTicks, nodes=(Pattern,)):
     def _compact(self) -> None:
         """Keep the rows that are needed alone."""
         columns = self._device.columns
-        for at, rows in enumerate(self._machine.compact()):
+        for at, rows in enumerate(self._machine.compact(self._counts)):
             if len(rows) < self._counts[at]:
-                kept = self._kept(at)
-                self._rows[at] = [columns.take(kept, columns.array(rows)) if len(rows) else columns.cut(kept, 0, 0)]
+                none = columns.cut(self._rows[at][0], 0, 0)
+                self._rows[at] = [columns.take(self._kept(at), columns.array(rows)) if len(rows) else none]
                 self._cells.take(at, rows)
                 self._counts[at] = len(rows)
 
