@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ import pytest
 
 import gpu_ops as g
 from gpu_ops.engines.spark.planned import counted
+from tests.support.on_spark import PairQuery
 from tests.support.rows import rows
 
 if TYPE_CHECKING:
@@ -71,6 +73,26 @@ def test_what_is_said_is_what_spark_plans(broadcasting: SparkSession) -> None:
     assert "broadcasts 0" not in sql
     broadcasting.conf.set(THRESHOLD, "-1")
     assert "warning" not in left.join(right, on="k", how="right").explain()
+
+
+COSTS: dict[str, tuple[tuple[int, int], PairQuery]] = {
+    # The sample and the events, and the times of changes once more.
+    "snapshot": ((3, 3), lambda a, _: a.snapshot().agg(n=g.count())),
+    # The sample, starts to find what slices are shown, and the events.
+    "last": ((3, 9), lambda a, _: a.last(3).agg(v=g.sum("k0"))),
+    "session": ((3, 5), lambda a, _: a.session("1min").agg(n=g.count())),
+    # The sample of both sides, pairs, and for each side its times without a partner and the other one's next starts.
+    "full": ((7, 4), lambda a, b: a.join(b, how="full", strategy="kernel")),
+}  # fmt: skip
+"""Plans without a key: the most scans and exchanges that they have."""
+
+
+def test_plans_without_a_key_have_few_exchanges(spark: SparkSession) -> None:
+    streams = [g.events(spark.range(9).selectExpr("id", f"id % 3 AS k{at}"), start="id", unit="s") for at in (0, 1)]
+    for name, ((scans, exchanges), query) in COSTS.items():
+        said = re.search(r"scans (\d+) .*?exchanges (\d+)", query(*streams).explain())
+        assert said is not None
+        assert (int(said[1]) <= scans, int(said[2]) <= exchanges) == (True, True), (name, said[0])
 
 
 def test_a_column_that_is_not_read_does_not_go_along(spark: SparkSession) -> None:

@@ -135,6 +135,34 @@ def test_data_windows_cut_in_time(spark: SparkSession) -> None:
     assert all(table.num_rows for table in found.values())
 
 
+AGGREGATES: Mapping[str, Query] = {
+    name: of(CUT[name], "agg", keyed=keyed)
+    for name, keyed in {
+        "last": False,
+        "last by hops": True,
+        "batches": False,
+        "count_window": False,
+        "session, capped": False,
+        "session, running": True,
+        "time_batches, first": True,
+        "time_length_batches": False,
+    }.items()
+}
+
+
+def test_aggregates_over_data_windows_cut_in_time(spark: SparkSession) -> None:
+    """They share the pass of their window."""
+    with setting(spark, PARTITIONS, "1"), setting(spark, SLICES, "5"):
+        agree(spark, TABLES, AGGREGATES)
+
+
+def test_many_slices_are_searched(spark: SparkSession) -> None:
+    queries = {f"each of {name}": of(CUT[name], "each", keyed=False) for name in ("last", "session", "time_batches")}
+    queries["each of months"] = lambda _, s: CUT["time_batches of months"](s).each(n=g.count(), t=g.sum("v"))
+    with setting(spark, PARTITIONS, "1"), setting(spark, SLICES, "200"):
+        agree(spark, TABLES, queries)
+
+
 def test_data_windows_in_one_task(spark: SparkSession) -> None:
     queries = {
         f"{what} of {name}": of(window, what, keyed=False)

@@ -18,6 +18,7 @@ from gpu_ops.engines.spark import lifetimes
 from gpu_ops.engines.spark.broadcasts import Small, beside_all, run_beside_all, small_side
 from gpu_ops.engines.spark.bucketed import bucketed, choose, supported, unplanned
 from gpu_ops.engines.spark.checks import checked, error_text, first_line, fitting, shown
+from gpu_ops.engines.spark.data_windows import aggregates_alone, cut_aggregates
 from gpu_ops.engines.spark.expressions import computed_otherwise, spelled
 from gpu_ops.engines.spark.hot_keys import cut_hot, cuts_hot, hot_ways
 from gpu_ops.engines.spark.pushing import filters_reach
@@ -67,6 +68,7 @@ from gpu_ops.plan.ledger import AtClock
 from gpu_ops.plan.lifetimes import AlterLifetime, Change, Chop, Lifetime
 from gpu_ops.plan.nodes import Expressions, Filter, KeyBy, Node, SparkSource, Unary
 from gpu_ops.plan.unnest import Repeat, Unnest
+from gpu_ops.plan.windows import WindowAggregate
 
 _GPU = "planned for the GPU"
 _EXPRESSIONS = "planned for the GPU where the RAPIDS plugin has a rule for every function in it"
@@ -476,13 +478,26 @@ class Compiler:
         first, answer = part.nodes[0], _of(node, self._read[node])
         passed: list[pa.Schema] = []
         run = partial(self._run_cut, passed)
-        inputs = self._inputs(part)
-        if len(inputs) > 1:
+        below = self._below_aggregates(first)
+        inputs = self._inputs(part if below is None else below)
+        if below is not None:
+            done = run(cut_aggregates(first, below.nodes[0], inputs[0], answer, self._settings.count))
+            self._note(part.input, "Spark: in the same mapInArrow as the node above, without another shuffle")
+        elif len(inputs) > 1:
             done = cut_match(first, inputs[0], inputs[1], answer, self._settings.count, run)
         else:
             done = run(cut_window(first, inputs[0], answer, self._settings.count))
         self._note(node, *cut_ways(node, reason, self._settings.count, part.partition), *self._passage(passed))
         return _decoded(done, answer, node)
+
+    def _below_aggregates(self, first: Node) -> Fragment | None:
+        """The data window below aggregates, if one pass over slices of time does for both."""
+        if not isinstance(first, WindowAggregate):
+            return None
+        below = first.input
+        if not aggregates_alone(first, below) or self._cut_because(below) is None:
+            return None
+        return fragment(below, self._apart)
 
     def _cut_hot(self, node: Node, part: Fragment) -> DataFrame:
         """A window or a join, of which the hot keys are cut in time."""

@@ -14,7 +14,7 @@ is shown. The window's kind says how far it looks, and here that is found among 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import singledispatch
 from typing import Any
@@ -28,16 +28,18 @@ from gpu_ops.core.time import TICK
 from gpu_ops.engines.spark import lifetimes
 from gpu_ops.engines.spark.grids import at_begins
 from gpu_ops.engines.spark.sides import FragmentInput
-from gpu_ops.engines.spark.slice_policy import AFTER, slices_of
+from gpu_ops.engines.spark.slice_policy import AFTER, AMONG, in_one_task, slices_of
 from gpu_ops.engines.spark.slicing import NUMBER, SLICE, Cut, SliceRows, alive, in_slices, one_of, within
-from gpu_ops.engines.spark.type_codecs import encoded_names
-from gpu_ops.engines.spark.types import all_of, column
+from gpu_ops.engines.spark.type_codecs import encoded_names, encoded_schema
+from gpu_ops.engines.spark.types import all_of, column, to_ticks
 from gpu_ops.engines.spark.worker import Task
 from gpu_ops.plan.data_windows import DataWindow
-from gpu_ops.plan.nodes import Feed, Filter
+from gpu_ops.plan.nodes import Feed, Filter, Node
 from gpu_ops.plan.window_kinds import GapHalo, GridHalo, LiveHalo, NoHalo, RowHalo
+from gpu_ops.plan.windows import WindowAggregate
 
 _HOME = pa.field("__gpu_ops_home", pa.bool_())
+_FINISH = pa.field("__gpu_ops_finish", pa.int64())
 
 
 def cut_data_window(first: DataWindow, given: FragmentInput, answer: pa.Schema, count: int) -> Cut:
@@ -49,20 +51,75 @@ def cut_data_window(first: DataWindow, given: FragmentInput, answer: pa.Schema, 
         answer: The wanted columns of its results.
         count: How many slices.
     """
+    listing = SliceRows(given.schema, (_HOME,))
+    rows = _listed(first, given, listing, _shown_of(first, given, count), {})
+    feed = Feed(pa.schema([*first.input.schema, NUMBER, _HOME]), (SLICE, *first.key), first.input.duration)
+    task = Task(Filter(replace(first, input=feed), nw.col(_HOME.name)), (listing.schema,), answer)
+    return Cut(rows, task, listing.partition(first.group))
+
+
+def aggregates_alone(node: WindowAggregate, below: Node) -> bool:
+    """Whether a slice of a data window has all that aggregates over it by its key need: one pass does for both.
+
+    Those of silences and grids do, since no row is in while one of another slice is. A slice of a window of so many
+    rows is shown all rows that are in at its beginning, and the next changes behind it.
+    """
+    if not isinstance(below, DataWindow) or below.output != "alive" or below.within or below.key != node.group:
+        return False
+    return node.window.grid is None and isinstance(below.halo, RowHalo | GapHalo | GridHalo)
+
+
+def cut_aggregates(first: Node, below: Node, given: FragmentInput, answer: pa.Schema, count: int) -> Cut:
+    """Aggregates over a data window for which `aggregates_alone` holds, over slices of time, in one pass.
+
+    Args:
+        first: The aggregates, over plain columns.
+        below: The data window.
+        given: Its events.
+        answer: The wanted columns of the aggregates' results.
+        count: How many slices.
+    """
+    assert isinstance(first, WindowAggregate)  # noqa: S101  (as `aggregates_alone` says)
+    assert isinstance(below, DataWindow)  # noqa: S101  (likewise)
+    listing, back = SliceRows(given.schema, (_HOME, _FINISH)), SliceRows(answer, (_FINISH,))
+    shown = _shown_of(below, given, count)
+    bounded = isinstance(below.halo, RowHalo)
+    if bounded:  # rows of other slices are in too, but no markers
+        event = ~F.col("marker") if "marker" in shown.rows.columns else F.lit(True)
+        shown = replace(shown, rows=shown.rows.withColumn("home", event))
+    rows = _listed(below, given, listing, shown, {_FINISH.name: F.col("finish")})
+    schema = pa.schema([*below.input.schema, NUMBER, _HOME, _FINISH])
+    feed = Feed(schema, (SLICE, _FINISH.name, *below.key), below.input.duration)
+    plan = replace(first, input=Filter(replace(below, input=feed), nw.col(_HOME.name)))
+
+    def finished(done: DataFrame) -> DataFrame:
+        begin, finish = back.columns(SLICE, _FINISH.name)
+        start = to_ticks(F.col("start"))
+        own = done.where((start >= begin) & (start < finish)) if bounded else done
+        return own.select("start", "end", *encoded_schema(answer).names)
+
+    return Cut(rows, Task(plan, (listing.schema,), back.schema), listing.partition(below.group), finished)
+
+
+def _shown_of(first: DataWindow, given: FragmentInput, count: int) -> _Shown:
+    """What slices of a data window are shown."""
     halo = first.halo
     assert not isinstance(halo, str)  # noqa: S101  (nothing is against it)
     events = given.ticks
     slices = slices_of([events], count, ["low", "high"] if halo.reads_ends else ["low"])
-    shown = _shown(halo, _SlicedEvents(events, slices, encoded_names(given.schema, first.group)))
-    listing = SliceRows(given.schema, (_HOME,))
-    rows = listing.rows(shown.rows, F.col("low"), F.col("high"), {_HOME.name: F.col("home")})
-    if shown.markers is not None:
-        start = F.col("marker")
-        not_home = {_HOME.name: F.lit(False)}
-        rows = rows.union(listing.rows(shown.markers, start, start + lifetimes.span(TICK), not_home))
-    feed = Feed(pa.schema([*first.input.schema, NUMBER, _HOME]), (SLICE, *first.key), first.input.duration)
-    task = Task(Filter(replace(first, input=feed), nw.col(_HOME.name)), (listing.schema,), answer)
-    return Cut(rows, task, listing.partition(first.group))
+    return _shown(halo, _SlicedEvents(events, slices, encoded_names(given.schema, first.group)))
+
+
+def _listed(
+    first: DataWindow, given: FragmentInput, listing: SliceRows, shown: _Shown, also: Mapping[str, Column]
+) -> DataFrame:
+    """What slices are shown as rows that go to the workers, with more columns of our own."""
+    rows = listing.rows(shown.rows, F.col("low"), F.col("high"), {_HOME.name: F.col("home"), **also})
+    if shown.markers is None:
+        return rows
+    start = F.col("marker")
+    not_home = {_HOME.name: F.lit(False), **also}
+    return rows.union(listing.rows(shown.markers, start, start + lifetimes.span(TICK), not_home))
 
 
 @dataclass(frozen=True)
@@ -90,8 +147,14 @@ class _SlicedEvents:
         return self.rows.select(*_renamed(self.keys, self.names), "low")
 
     def in_own(self) -> DataFrame:
-        """Keys and starts, each in its slice."""
-        return in_slices(self.starts, F.broadcast(self.slices), within())
+        """Keys and starts, each in its slice; those of a key and a slice are in one task."""
+        own = in_slices(self.starts, self.slices, within(), searchable=bool(self.among))
+        return own.repartition(*map(column, self.names), "begin")
+
+    @property
+    def among(self) -> list[str]:
+        """The column by which slices are searched, if they are; those of keys are found by their key."""
+        return [name for name in self.slices.columns if name == AMONG and not self.keys]
 
     def beside(self, known: DataFrame, where: Column) -> DataFrame:
         """Events beside rows of the same key for which a condition holds.
@@ -100,7 +163,7 @@ class _SlicedEvents:
             known: The keys, under `names`, the ``begin`` of a slice, and what else the condition reads.
             where: The condition.
         """
-        return in_slices(self.rows, F.broadcast(known), all_of([where, *_same(self.keys, self.names)]))
+        return in_slices(self.rows, known, all_of([where, *_same(self.keys, self.names)]))
 
 
 def _same(names: Iterable[str], others: Iterable[str]) -> list[Column]:
@@ -142,12 +205,12 @@ def _shown(halo: Any, events: _SlicedEvents) -> _Shown:
 
 @_shown.register
 def _(halo: NoHalo, events: _SlicedEvents) -> _Shown:
-    return _all_at_home(in_slices(events.rows, F.broadcast(events.slices), within()))
+    return _all_at_home(in_slices(events.rows, events.slices, within()))
 
 
 @_shown.register
 def _(halo: LiveHalo, events: _SlicedEvents) -> _Shown:
-    return _Shown(in_slices(events.rows, F.broadcast(events.slices), alive()).withColumn("home", within()))
+    return _Shown(in_slices(events.rows, events.slices, alive()).withColumn("home", within()))
 
 
 @_shown.register
@@ -165,14 +228,14 @@ def _(halo: GapHalo, events: _SlicedEvents) -> _Shown:
 @_shown.register
 def _(halo: GridHalo, events: _SlicedEvents) -> _Shown:
     if halo.calendar is not None:
-        return _all_at_home(in_slices(events.rows, F.broadcast(at_begins(events.slices, halo.calendar)), within()))
+        return _all_at_home(in_slices(events.rows, at_begins(events.slices, halo.calendar), within()))
     if halo.align is not None:
-        slices = _on_grid(events.slices, F.lit(halo.align), halo.span)
-        return _all_at_home(in_slices(events.rows, F.broadcast(slices), within()))
+        slices = _on_grid(events.slices, F.lit(halo.align), halo.span, *events.among)
+        return _all_at_home(in_slices(events.rows, slices, within()))
     slices = _on_own_grids(events, halo.span)
     before = F.col("begin") - lifetimes.span(halo.span)
     later = slices.where(F.col("begin") > F.col("origin"))
-    markers = later.select(*_renamed(events.names, events.keys), "begin", before.alias("marker"))
+    markers = later.select(*_renamed(events.names, events.keys), "begin", "finish", before.alias("marker"))
     return _all_at_home(events.beside(slices, within()), markers)
 
 
@@ -186,29 +249,30 @@ def _first_and_last_shown(events: _SlicedEvents, halo: RowHalo) -> DataFrame:
     """
     names, others = events.names, [f"{name}_" for name in events.names]
     starts = _counted_starts(events, halo)
-    slices = _counted_slices(starts, names)
+    slices = _counted_slices(starts, names, events.among)
     first = F.greatest(F.col("earlier") - halo.count, F.lit(0))
     last = F.least(F.col("earlier") + F.col("size") + halo.count, "all") - 1
-    asked = slices.select(*names, "begin", "finish", first.alias("first"), last.alias("last"))
+    asked = slices.select(*names, "begin", "finish", *events.among, first.alias("first"), last.alias("last"))
     is_first, is_last = ((F.col("number") <= F.col(name)) & (F.col("next") > F.col(name)) for name in ("first", "last"))
     numbered = _numbered_starts(starts, slices, names, others)
     found = numbered.join(F.broadcast(asked), all_of([is_first | is_last, *_same(names, others)]))
-    return found.groupBy(*names, "begin", "finish").agg(
+    bounds = found.groupBy(*names, "begin", "finish", *events.among).agg(
         F.min("low").alias("since"), F.max("low").alias("until"), F.min("number").alias("before")
     )
+    return in_one_task(bounds, names)
 
 
 def _counted_starts(events: _SlicedEvents, halo: RowHalo) -> DataFrame:
     """For each key and slice its starts: how many ``rows`` start then, and how many ``upto`` then in the slice."""
     rows = F.lit(1).cast("long") if halo.starts else F.count(F.lit(1))
-    starts = events.in_own().groupBy(*events.names, "begin", "finish", "low").agg(rows.alias("rows"))
+    starts = events.in_own().groupBy(*events.names, "begin", "finish", *events.among, "low").agg(rows.alias("rows"))
     here = Window.partitionBy(*map(column, events.names), "begin").orderBy("low")
     return starts.withColumn("upto", F.sum("rows").over(here))
 
 
-def _counted_slices(starts: DataFrame, names: Sequence[str]) -> DataFrame:
+def _counted_slices(starts: DataFrame, names: Sequence[str], among: Sequence[str]) -> DataFrame:
     """For each key and slice how many rows it has (``size``), how many ``earlier`` slices have, and ``all`` slices."""
-    sizes = starts.groupBy(*names, "begin", "finish").agg(F.sum("rows").alias("size"))
+    sizes = starts.groupBy(*names, "begin", "finish", *among).agg(F.sum("rows").alias("size"))
     of_key = Window.partitionBy(*one_of(names))
     earlier = F.sum("size").over(of_key.orderBy("begin").rowsBetween(Window.unboundedPreceding, -1))
     return sizes.withColumns({"earlier": F.coalesce(earlier, F.lit(0)), "all": F.sum("size").over(of_key)})
@@ -252,7 +316,7 @@ def _after_silence(events: _SlicedEvents, gap: int) -> DataFrame:
     here = Window.partitionBy(*map(column, names), "begin").orderBy("low")
     silent = F.col("low") - F.lag("low").over(here) >= lifetimes.span(gap)
     starts = events.in_own().distinct().withColumn("silent", silent)
-    each = starts.groupBy(*names, "begin").agg(
+    each = starts.groupBy(*names, "begin", *events.among).agg(
         F.min("low").alias("first"),
         F.max("low").alias("last"),
         F.min(F.when(F.col("silent"), F.col("low"))).alias("opens"),
@@ -263,7 +327,7 @@ def _after_silence(events: _SlicedEvents, gap: int) -> DataFrame:
     seams = each.withColumn("seam", F.when(fresh, F.col("first")).otherwise(F.col("opens")))
     seams = seams.where(F.col("seam").isNotNull())
     finish = F.coalesce(F.lead("seam").over(of_key), F.lit(AFTER))
-    return seams.withColumn("finish", finish).select(*names, F.col("seam").alias("begin"), "finish")
+    return seams.withColumn("finish", finish).select(*names, F.col("seam").alias("begin"), "finish", *events.among)
 
 
 def _on_grid(slices: DataFrame, point: Column, span: int, *also: str) -> DataFrame:

@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from gpu_ops.engines.spark.sending import Sent
-from gpu_ops.engines.spark.slice_policy import AFTER, BEFORE
+from gpu_ops.engines.spark.slice_policy import AFTER, AMONG, BEFORE
 from gpu_ops.operators.windows import calendars
 from gpu_ops.plan.window_kinds import GridKind
 
@@ -28,7 +28,8 @@ def at_begins(slices: DataFrame, window: GridKind) -> DataFrame:
     Returns:
         As `seams_at_begins` does.
     """
-    return slices.mapInArrow(Sent(partial(_each_at_begins, window)), "begin LONG, finish LONG, reach LONG")
+    among = f", {AMONG} INT" if AMONG in slices.columns else ""
+    return slices.mapInArrow(Sent(partial(_each_at_begins, window)), f"begin LONG, finish LONG, reach LONG{among}")
 
 
 def _each_at_begins(window: GridKind, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -41,7 +42,7 @@ def seams_at_begins(window: GridKind, slices: pa.RecordBatch) -> pa.RecordBatch:
 
     Args:
         window: The windows.
-        slices: ``begin`` and ``finish``, in ticks.
+        slices: ``begin`` and ``finish``, in ticks, and what else stays as it is.
 
     Examples:
         >>> from gpu_ops.plan.window_kinds import Hopping
@@ -49,14 +50,18 @@ def seams_at_begins(window: GridKind, slices: pa.RecordBatch) -> pa.RecordBatch:
         >>> seams_at_begins(Hopping(15, 10, align=0), slices).to_pydict()["finish"][:-1]
         [10, 20]
     """
-    rows = []
-    for begin, finish in zip(*(slices[name].to_pylist() for name in ("begin", "finish")), strict=True):
+    rows, kept = [], []
+    for at, (begin, finish) in enumerate(zip(*(slices[name].to_pylist() for name in ("begin", "finish")), strict=True)):
         first, _ = (begin, begin) if begin == BEFORE else _next_begin(window, begin)
         last, reach = (finish, finish) if finish == AFTER else _next_begin(window, finish)
         if first < last:
             rows.append((first, last, reach))
+            kept.append(at)
     columns = list(zip(*rows, strict=True)) or [(), (), ()]
-    return pa.RecordBatch.from_arrays([pa.array(each, pa.int64()) for each in columns], ["begin", "finish", "reach"])
+    others = slices.drop_columns(["begin", "finish"])
+    names = ["begin", "finish", "reach", *others.schema.names]
+    there = others.take(pa.array(kept, pa.int64())).columns if others.num_columns else []
+    return pa.RecordBatch.from_arrays([*(pa.array(each, pa.int64()) for each in columns), *there], names)
 
 
 def _next_begin(window: GridKind, time: int) -> tuple[int, int]:

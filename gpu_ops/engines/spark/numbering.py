@@ -19,7 +19,7 @@ from gpu_ops.core.turns import TURN
 from gpu_ops.core.types import storage
 from gpu_ops.engines.spark.checks import checked, error_text, shown
 from gpu_ops.engines.spark.lifetimes import span
-from gpu_ops.engines.spark.slice_policy import slices_of
+from gpu_ops.engines.spark.slice_policy import AMONG, slices_of
 from gpu_ops.engines.spark.slicing import in_slices, one_of, within
 from gpu_ops.engines.spark.types import column, to_ticks
 from gpu_ops.plan.ledger import TurnNumbers
@@ -28,6 +28,8 @@ STREAM = "stream"
 """The column with the number of an event's stream (INT)."""
 
 _ORDER = "__gpu_ops_order"
+_MOST = 1024
+"""How many slices there are at most: an event is compared with each of them here."""
 
 
 def order_columns(ledger: TurnNumbers, at: int, frame: DataFrame) -> tuple[DataFrame, list[Column]]:
@@ -117,7 +119,7 @@ class NumberedEvents:
         nobody = [F.lit(None).cast(each.dataType).alias(each.name) for each in asked.schema if each.name in also]
         moves = self._moves.select(F.col("time").alias("due"), *nobody, "time", "place")
         none = [F.lit(None).cast("long").alias(name) for name in ("time", "place")]
-        both = in_slices(moves.union(asked.select("due", *also, *none)), F.broadcast(self.slices), within("due"))
+        both = in_slices(moves.union(asked.select("due", *also, *none)), self.slices, within("due"))
         # Both grow with time: the least of those at or past a time are of one tick.
         here = Window.partitionBy("begin").orderBy(F.col("due").desc())
         firsts = {name: F.coalesce(F.min(name).over(here), f"next_{name}") for name in ("time", "place")}
@@ -149,11 +151,11 @@ def numbered(ledger: TurnNumbers, parts: Sequence[DataFrame], count: int) -> Num
             "Start the clock earlier: start=….",
         )
         events = checked(events, F.col("low") >= span(ledger.since), early)
-    slices = slices_of([events], count, ("low",))
+    slices = slices_of([events], min(count, _MOST), ("low",)).drop(AMONG)
     keys = ["low", *([_ORDER] if ledger.order is not None else []), STREAM]
     in_turn, at_time = (Window.partitionBy("begin").orderBy(*names) for names in (keys, ["low"]))
     same = {name: F.lag(name).over(in_turn) == F.col(name) for name in keys}
-    counted = in_slices(events, F.broadcast(slices), within()).withColumns(
+    counted = in_slices(events, slices, within()).withColumns(
         {
             "rank": F.row_number().over(in_turn).cast("long"),
             "moved": F.dense_rank().over(at_time).cast("long") if ledger.moves else span(0),

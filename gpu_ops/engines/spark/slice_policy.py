@@ -7,6 +7,7 @@ hashes, the time with the least hash. A far-off time weighs no more than others,
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce, singledispatch
@@ -30,13 +31,17 @@ from gpu_ops.plan.windows import WindowAggregate
 
 _SLICES = "spark.gpu_ops.slices"
 _STATISTICS = "spark.gpu_ops.statistics"
-_PER_TASK, _MOST = 4, 1024
-"""How many slices there are for each task of a shuffle, and at most: each event is compared with every slice."""
+_PER_TASK, _MOST = 4, 16384
+"""How many slices there are for each task of a shuffle, and at most."""
 _HOT = 4
 """A key is hot if it has this many times a task's share of the events."""
 
 _BINS = 4096
-"""How many times are sampled at most."""
+"""How many times are sampled; more where there are more slices than half of them."""
+_SEARCHED = 128
+"""With more slices than so many, an event is compared with stretches of neighbours first, then with those of one."""
+AMONG = "among"
+"""The column that says in which stretch of neighbours a slice is, where they are searched."""
 BEFORE, AFTER = -(1 << 62), 1 << 62
 """Before and after all times, and before and after all numbers of windows."""
 
@@ -222,7 +227,7 @@ def _(node: Join) -> list[str]:
 
 
 def slices_of(sides: Sequence[DataFrame], count: int, times_of: Sequence[Column | str] = ("low", "high")) -> DataFrame:
-    """Slices that cover all of time, as rows ``begin``, ``finish`` (LONG).
+    """Slices that cover all of time, as rows ``begin``, ``finish`` (LONG), and `AMONG` if they are many.
 
     Args:
         sides: Events.
@@ -233,11 +238,20 @@ def slices_of(sides: Sequence[DataFrame], count: int, times_of: Sequence[Column 
     times = reduce(DataFrame.union, (each.select(seam.alias("time")) for each in sides))
     # Each LONG has another hash, so one hash is the least.
     number = F.xxhash64("time")
-    bins = times.where(F.col("time") < MAX_TIME).groupBy(F.pmod(number, F.lit(_BINS)).alias("bin"))
-    drawn = bins.agg(F.min_by("time", number).alias("time"))
+    bins = times.where(F.col("time") < MAX_TIME).groupBy(F.pmod(number, F.lit(max(_BINS, 2 * count))).alias("bin"))
+    drawn = in_one_task(bins.agg(F.min_by("time", number).alias("time")))
     every = F.greatest(F.lit(1), F.ceil(F.size("times") / F.lit(count)).cast("int"))
     seams = F.filter("times", lambda _, at: (at > 0) & (at % every == 0))
     before, after = (F.array(F.lit(time).cast("long")) for time in (BEFORE, AFTER))
     ends = F.arrays_zip(F.concat(before, seams).alias("begin"), F.concat(seams, after).alias("finish"))
     listed = drawn.agg(F.sort_array(F.collect_list("time")).alias("times"))
-    return listed.select(F.explode(ends).alias("slice")).select("slice.begin", "slice.finish")
+    if count <= _SEARCHED:
+        return listed.select(F.explode(ends).alias("slice")).select("slice.begin", "slice.finish")
+    each = listed.select(F.posexplode(ends).alias("at", "slice"))
+    stretch = F.floor(F.col("at") / math.isqrt(count)).cast("int").alias(AMONG)
+    return each.select("slice.begin", "slice.finish", stretch)
+
+
+def in_one_task(few: DataFrame, keys: Sequence[str] = ()) -> DataFrame:
+    """Rows in one task if there is no key: what follows needs all of them, and they are few, so nothing is shuffled."""
+    return few if keys else few.coalesce(1)

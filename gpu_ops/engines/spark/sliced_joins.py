@@ -26,7 +26,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812  (its usual name)
 
 from gpu_ops.engines.spark.sides import MARK, FragmentInput, low_and_high, shared_slots, united
-from gpu_ops.engines.spark.slice_policy import slices_of
+from gpu_ops.engines.spark.slice_policy import in_one_task, slices_of
 from gpu_ops.engines.spark.slicing import (
     Both,
     Cut,
@@ -73,7 +73,7 @@ def cut_match(
 @cut_match.register
 def _(node: Binary, left: FragmentInput, right: FragmentInput, answer: pa.Schema, count: int, run: RunCut) -> DataFrame:
     starts, _ = low_and_high()
-    slices = F.broadcast(slices_of([each.frame for each in (left, right)], count, [starts]))
+    slices = slices_of([each.frame for each in (left, right)], count, [starts])
     both = both_sides(node, left, right, answer)
     placed = in_slices(both.rows, slices, within()).withColumn(both.number, F.col("begin"))
     markers = _markers(node, both, placed, right.schema, run)
@@ -83,7 +83,7 @@ def _(node: Binary, left: FragmentInput, right: FragmentInput, answer: pa.Schema
 @cut_match.register
 def _(node: Join, left: FragmentInput, right: FragmentInput, answer: pa.Schema, count: int, run: RunCut) -> DataFrame:
     sides = left, right
-    slices = F.broadcast(slices_of([each.frame for each in sides], count, low_and_high()))
+    slices = slices_of([each.frame for each in sides], count, low_and_high())
     found = [run(pairs(node, left, right, slices, answer))] if node.pairs else []
     rest = unmatched if node.condition is None else _unmatched_by_condition
     kept = node.alone[0] or node.how == "semi", node.alone[1]
@@ -155,7 +155,7 @@ def _told(both: Both, placed: DataFrame, best: Callable[[Column], Column], other
         best(F.when(of_right, F.col("low"))).alias("own"), F.count(F.when(~of_right, F.lit(1))).alias("lefts")
     )
     there = Window.partitionBy(*one_of(both.keys)).orderBy("begin").rowsBetween(*others)
-    told = own.withColumns(
+    told = in_one_task(own, both.keys).withColumns(
         {
             "time": best(F.col("own")).over(there),
             "home": best(F.when(F.col("own").isNotNull(), F.col("begin"))).over(there),

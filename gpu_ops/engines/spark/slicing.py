@@ -24,6 +24,7 @@ from pyspark.sql import functions as F  # noqa: N812  (its usual name)
 
 from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK
 from gpu_ops.engines.spark.sides import MARK, FragmentInput, Slots, low_and_high, shared_slots, united
+from gpu_ops.engines.spark.slice_policy import AMONG, in_one_task
 from gpu_ops.engines.spark.type_codecs import decoded_columns, encoded_names, encoded_schema
 from gpu_ops.engines.spark.types import all_known, column, filled, lifetime, to_ticks
 from gpu_ops.engines.spark.worker import Task
@@ -33,6 +34,8 @@ from gpu_ops.plan.nodes import Feed
 SLICE = "__gpu_ops_slice"
 """The column that says which slice an event is listed in."""
 NUMBER = pa.field(SLICE, pa.int64())
+_LOW = ("begin", "since")
+"""The columns of slices that say from when on; all others say until when."""
 
 
 @dataclass(frozen=True)
@@ -95,12 +98,26 @@ class SliceRows:
         return encoded_names(self.schema, (SLICE, *keys))
 
 
-def in_slices(frame: DataFrame, slices: DataFrame, where: Column) -> DataFrame:
-    """Rows beside each slice for which a condition holds, by the columns ``begin`` and ``finish``.
+def in_slices(frame: DataFrame, slices: DataFrame, where: Column, *, searchable: bool = False) -> DataFrame:
+    """Rows beside each slice for which a condition holds.
 
-    The slices carry the hint to broadcast them.
+    Many slices are searched in two steps: first the stretches of neighbours for which the condition holds, then the
+    slices of these. So a row is compared with some two roots of their number.
+
+    Args:
+        frame: The rows.
+        slices: The slices.
+        where: The condition. If it holds for a slice, it holds for what begins before it and finishes behind it too.
+        searchable: Whether the rows are to be slices that can be searched themselves: `AMONG` stays, if it is there.
     """
-    return frame.join(slices, where)
+    if AMONG not in slices.columns:
+        return frame.join(F.broadcast(slices), where)
+    others = [name for name in slices.columns if name != AMONG]
+    bounds = [(F.min if name in _LOW else F.max)(name).alias(name) for name in others]
+    stretches = slices.groupBy(F.col(AMONG).alias("stretch")).agg(*bounds)
+    near = frame.join(F.broadcast(stretches), where).select(*map(column, frame.columns), "stretch")
+    found = near.join(F.broadcast(slices), (F.col("stretch") == F.col(AMONG)) & where).drop("stretch")
+    return found if searchable else found.drop(AMONG)
 
 
 def within(time: str = "low") -> Column:
@@ -287,8 +304,8 @@ def _alone(
 def _next_starts(both: Both, slices: DataFrame) -> DataFrame:
     """For each key and slice the ``first`` start of the right side after the slice, if there is one."""
     starts = in_slices(both.rows, slices, F.col(MARK) & within())
-    firsts = starts.groupBy(*both.keys, "begin").agg(F.min("low").alias("first"))
+    firsts = in_one_task(starts.groupBy(*both.keys, "begin").agg(F.min("low").alias("first")), both.keys)
     before = F.lag("first").over(Window.partitionBy(*one_of(both.keys)).orderBy("begin"))
     ahead = firsts.select(*map(column, both.keys), "first", before.alias("before"))
     sees = (F.col("finish") <= F.col("first")) & (F.col("before").isNull() | (F.col("finish") > F.col("before")))
-    return in_slices(ahead, slices, sees)
+    return ahead.join(F.broadcast(slices.drop(AMONG)), sees)

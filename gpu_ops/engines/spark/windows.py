@@ -26,7 +26,7 @@ from gpu_ops.engines.spark.data_windows import cut_data_window
 from gpu_ops.engines.spark.grids import at_begins
 from gpu_ops.engines.spark.lifetimes import never_open
 from gpu_ops.engines.spark.sides import FragmentInput
-from gpu_ops.engines.spark.slice_policy import asks_for_bounds, slices_of
+from gpu_ops.engines.spark.slice_policy import asks_for_bounds, in_one_task, slices_of
 from gpu_ops.engines.spark.slicing import SLICE, Cut, SliceRows, alive, in_slices, one_of, within
 from gpu_ops.engines.spark.type_codecs import encoded_columns, encoded_names, encoded_schema
 from gpu_ops.engines.spark.types import lifetime, to_ticks, to_timestamp
@@ -66,7 +66,7 @@ def _(first: WindowAggregate, given: FragmentInput, answer: pa.Schema, count: in
         return _cut_snapshots(first, given, answer, count)
     if grid.regular is not None and not asks_for_bounds(first):
         numbers = numbers_of(grid, grid.regular, given)
-        shown = in_slices(numbers, F.broadcast(slices_of([numbers], count)), alive())
+        shown = in_slices(numbers, slices_of([numbers], count), alive())
         return by_number(first, grid.regular, given, answer, shown)
     return _cut_at_begins(first, grid, _bounded(grid, given), answer, count)
 
@@ -129,7 +129,7 @@ def _cut_at_begins(
     first: WindowAggregate, window: GridKind, given: FragmentInput, answer: pa.Schema, count: int
 ) -> Cut:
     events = given.ticks
-    slices = F.broadcast(at_begins(slices_of([events], count), window))
+    slices = at_begins(slices_of([events], count), window)
     shown = in_slices(events, slices, (F.col("low") < F.col("reach")) & (F.col("high") > F.col("begin")))
     # Of a long event the part in the slice is enough; of one that starts behind the last begin, a tick.
     start = F.greatest("low", "begin")
@@ -153,7 +153,7 @@ def _cut_at_begins(
 
 def _cut_snapshots(first: WindowAggregate, given: FragmentInput, answer: pa.Schema, count: int) -> Cut:
     ticks = given.ticks
-    slices = F.broadcast(slices_of([ticks], count))
+    slices = slices_of([ticks], count)
     listing, back = SliceRows(given.schema, (_IS_EVENT, _NEXT)), SliceRows(answer, (_COUNT, _NEXT))
     near = in_slices(ticks, slices, (F.col("low") < F.col("finish")) & (F.col("high") >= F.col("begin")))
     start, end = F.greatest(F.col("low"), F.col("begin") - TICK), F.least("high", "finish")
@@ -186,7 +186,7 @@ def _last_changes(events: DataFrame, slices: DataFrame, keys: Sequence[str]) -> 
     in_slice = in_slices(times, slices, within("time")).groupBy(*keys, "begin", "finish")
     changes = in_slice.agg(F.min("time").alias("first"), F.max("time").alias("last"))
     later = F.lead("first").over(Window.partitionBy(*one_of(keys)).orderBy("begin"))
-    return changes.withColumn("next", later).where(F.col("next").isNotNull())
+    return in_one_task(changes, keys).withColumn("next", later).where(F.col("next").isNotNull())
 
 
 def _of_events_alone(given: Aggregate) -> Aggregate:
