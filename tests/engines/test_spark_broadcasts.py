@@ -72,7 +72,7 @@ def test_which_side_it_is(spark: SparkSession, sides: tuple[DataFrame, DataFrame
     assert "the right side is broadcast" in large.join(small).explain(), "no slices of time"
     # An event that is kept without a partner has to be beside all that could be one.
     for how in ("full", "right"):
-        assert "is broadcast" not in large.join(small, on="k", how=how).explain()  # type: ignore[arg-type]
+        assert "is broadcast" not in large.join(small, on="k", how=how).explain()
     # The window needs its events by the same key: one shuffle does for both.
     above = large.join(small, on="k").by("k").snapshot().agg(n=g.count())
     assert "is broadcast" not in above.explain()
