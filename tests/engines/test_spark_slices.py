@@ -273,5 +273,5 @@ PLANS: dict[str, PairQuery] = {
 @pytest.mark.rapids
 @pytest.mark.parametrize("name", PLANS)
 def test_cut_plans_are_planned(spark: SparkSession, stream: g.Stream, name: str) -> None:
-    with setting(spark, SLICES, "200" if name == "snapshot" else "9"):  # so many are searched
+    with setting(spark, SLICES, "9"):
         planned(PLANS[name](stream, stream).collect(), *CUT)

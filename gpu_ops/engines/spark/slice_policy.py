@@ -18,6 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812  (its usual name)
 
 from gpu_ops.core.time import MAX_TIME
 from gpu_ops.engines.spark.checks import our_errors
+from gpu_ops.engines.spark.session import has_plugin
 from gpu_ops.engines.spark.stages import gathering_below
 from gpu_ops.engines.spark.type_codecs import codec
 from gpu_ops.engines.spark.types import all_known, column
@@ -33,6 +34,8 @@ _SLICES = "spark.gpu_ops.slices"
 _STATISTICS = "spark.gpu_ops.statistics"
 _PER_TASK, _MOST = 4, 16384
 """How many slices there are for each task of a shuffle, and at most."""
+_MOST_COMPARED = 1024
+"""How many there are at most where they are not searched, and each event is compared with all."""
 _HOT = 4
 """A key is hot if it has this many times a task's share of the events."""
 
@@ -139,16 +142,22 @@ def slice_settings(session: SparkSession) -> SliceSettings:
         PlanError: The setting is no number of slices.
     """
     said = str(session.conf.get(_SLICES, "auto"))
+    most = _MOST if _searches(session) else _MOST_COMPARED
     tasks = int(str(session.conf.get("spark.sql.shuffle.partitions")))
     looks = str(session.conf.get(_STATISTICS, "false")).lower() == "true"
     if said in ("auto", "hot"):
         hot = said == "hot"
-        return SliceSettings(min(_PER_TASK * tasks, _MOST), keyed=False, looks=looks and not hot, tasks=tasks, hot=hot)
-    if not said.isdecimal() or not 1 <= int(said) <= _MOST:
+        return SliceSettings(min(_PER_TASK * tasks, most), keyed=False, looks=looks and not hot, tasks=tasks, hot=hot)
+    if not said.isdecimal() or not 1 <= int(said) <= most:
         raise PlanError(
-            f"{_SLICES} is {said!r}.", remedy=f'Say "auto", "hot", or a number of slices: 1 for none, at most {_MOST}.'
+            f"{_SLICES} is {said!r}.", remedy=f'Say "auto", "hot", or a number of slices: 1 for none, at most {most}.'
         )
     return SliceSettings(int(said), keyed=int(said) > 1, looks=False, tasks=tasks)
+
+
+def _searches(session: SparkSession) -> bool:
+    """Whether many slices are searched: the RAPIDS planner fails at a broadcast by keys that is used twice."""
+    return not has_plugin(session)
 
 
 def cut_because(node: Node, settings: SliceSettings, frames: Callable[[], Sequence[DataFrame]]) -> str | None:
@@ -245,7 +254,7 @@ def slices_of(sides: Sequence[DataFrame], count: int, times_of: Sequence[Column 
     before, after = (F.array(F.lit(time).cast("long")) for time in (BEFORE, AFTER))
     ends = F.arrays_zip(F.concat(before, seams).alias("begin"), F.concat(seams, after).alias("finish"))
     listed = drawn.agg(F.sort_array(F.collect_list("time")).alias("times"))
-    if count <= _SEARCHED:
+    if count <= _SEARCHED or not _searches(sides[0].sparkSession):
         return listed.select(F.explode(ends).alias("slice")).select("slice.begin", "slice.finish")
     each = listed.select(F.posexplode(ends).alias("at", "slice"))
     stretch = F.floor(F.col("at") / math.isqrt(count)).cast("int").alias(AMONG)
