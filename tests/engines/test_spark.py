@@ -455,6 +455,19 @@ def test_an_error_in_a_worker_is_ours(spark: SparkSession, tmp_path: Path) -> No
 # What is refused before anything runs
 
 
+def test_messages_of_kafka_whose_values_are_not_decoded(spark: SparkSession) -> None:
+    """As Spark's connector reads them. Their own columns are columns like others."""
+    columns = (
+        "key binary, value binary, topic string, partition int, offset long, timestamp timestamp, timestampType int"
+    )
+    frame = spark.createDataFrame([], columns)
+    with pytest.raises(ColumnError, match=r"values are not decoded.*spark=spark\).*from_json"):
+        g.events(frame, start="at")
+    assert "value" in g.events(frame, start="timestamp").schema.names
+    decoded = frame.selectExpr("from_json(cast(value as string), 'at timestamp, item string') v").select("v.*")
+    assert g.events(decoded, start="at").schema.names == ["item"]
+
+
 def test_columns_that_are_not_there(spark: SparkSession) -> None:
     frame = spark.range(1).selectExpr("timestamp_micros(id) begin", "id item")
     with pytest.raises(ColumnError, match=r"Did you mean 'begin'\?"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
 from typing import Any
@@ -20,7 +21,7 @@ from gpu_ops.engines.spark.pushing import cheap_to_look_at
 from gpu_ops.engines.spark.sending import Sent
 from gpu_ops.engines.spark.session import check_names, check_session
 from gpu_ops.engines.spark.types import arrow_type, column, to_ticks
-from gpu_ops.errors import PlanError, unknown_column
+from gpu_ops.errors import ColumnError, PlanError, unknown_column
 from gpu_ops.ingest.kinds import KindColumns
 from gpu_ops.ingest.opening import check_options, refuse_kept_names, time_columns
 from gpu_ops.ingest.rules import (
@@ -45,6 +46,9 @@ from gpu_ops.ingest.times import TimeColumn, TimePolicy
 from gpu_ops.ingest.validate import BREACHES, Breach
 from gpu_ops.ingest.zones import Zone
 from gpu_ops.plan.nodes import SparkSource
+
+_OF_MESSAGES = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
+"""The columns that Spark's connector for Kafka has for a message."""
 
 FAULT = "__gpu_ops_fault"
 """The column that says of a row what was dropped where it was made: it is no event."""
@@ -108,6 +112,7 @@ def open_spark(
     check_session(frame)
     times = [start] if end is None else [start, end]
     policy = TimePolicy(unit, None if zone is None else Zone(zone), round, ambiguous, nonexistent)
+    _refuse_undecoded(frame, times)
     known = pa.schema([(field.name, _time_type(field.dataType)) for field in frame.schema])
     latest = MAX_TIME if end is not None else MAX_TIME - 2 * TICK  # a point must end, and before the open end
     sides = [_instants(each, null_end, latest) for each in time_columns(known, times, policy, text=False)]
@@ -166,6 +171,23 @@ def _check_kind(frame: DataFrame, kind: str) -> None:
     if kind not in frame.columns:
         raise unknown_column(kind, frame.columns, what="DataFrame")
     KindColumns(kind).check(pa.schema([(kind, _time_type(frame.schema[kind].dataType))]))
+
+
+def _refuse_undecoded(frame: DataFrame, times: Sequence[str]) -> None:
+    """Refuse messages of Kafka as Spark's connector reads them, where the times are still in their values.
+
+    Raises:
+        ColumnError: They are.
+    """
+    missing = [name for name in times if name not in frame.columns]
+    if missing and set(_OF_MESSAGES) <= set(frame.columns):
+        raise ColumnError(
+            "The DataFrame has the messages of a topic of Kafka, whose values are not decoded.",
+            column=missing[0],
+            remedy='Have them decoded: g.events(g.kafka("bids", servers="…", value="json", schema=…), start="at", '
+            'spark=spark). Or decode them: frame.select(F.from_json(F.col("value").cast("string"), "at timestamp, '
+            'item string").alias("v")).select("v.*").',
+        )
 
 
 def _time_type(dtype: spark_types.DataType) -> pa.DataType:
