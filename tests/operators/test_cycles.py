@@ -252,6 +252,22 @@ def test_weights_are_those_of_the_interpreter(
         assert answered(in_any_cut(live, given, device, random.Random(seed), Path(folder))) == wanted
 
 
+def test_nothing_is_kept_at_the_end_though_the_last_row_was_never_taken() -> None:
+    # rows   0 0 0 | 0   at the end one still weighs too little: the window has a row, and nothing comes
+    rows = pa.table({"at": [0, 1, 2, 3], "start": [0, 0, 0, 2]})
+    counted = Part("last", 1, functions=(("n", "count", ""),), differences=frozenset({"n"}))
+    live = (
+        query(g.events(rows.slice(0, 0), start="start", unit="ms"), [Part("last", 1), counted], weight=0.34)
+        .new()
+        .start()
+    )
+    live.push(rows)
+    live.advance("1970-01-01T00:00:00.001Z")
+    assert live.results().num_rows > 0
+    live.close()
+    assert (live.results().num_rows, live.status().alive) == (0, 0)
+
+
 @pytest.mark.parametrize("status", ["new", "any_status"])
 def test_many_windows_that_begin_in_one_cycle_are_in_the_order_in_which_they_did(status: str) -> None:
     def event(number: int) -> Row:
