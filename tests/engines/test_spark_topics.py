@@ -9,6 +9,7 @@ import os
 import random
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +23,7 @@ from gpu_ops.apps.broker import CONNECTOR, Broker
 from gpu_ops.engines.spark.streams.log import EpochLog
 from gpu_ops.topics.writing import TopicWriter
 from tests.support.epoch_driver import best, dying, results_of, rows_of
-from tests.support.epochs import SCHEMA, run, same, table
+from tests.support.epochs import COLUMNS, SCHEMA, run, same, table
 from tests.support.messages import committed
 
 if TYPE_CHECKING:
@@ -129,7 +130,7 @@ def test_wrong_arguments_are_refused(spark: SparkSession, kafka: Broker, tmp_pat
             "source": rows_of(kafka.servers, "b", config={"ssl.ca.location": "ca"}),
             "spark": spark,
         },
-        "is about rows in their order": {"kind": "item", "spark": spark},
+        "is about rows in their order": {"shape": "edge", "edge": "item", "spark": spark},
     }
     for refused, why in others.items():
         with pytest.raises(g.PlanError, match=refused):
@@ -141,6 +142,53 @@ def test_wrong_arguments_are_refused(spark: SparkSession, kafka: Broker, tmp_pat
     ):
         with pytest.raises(g.PlanError, match=refused):
             query.start_on_spark(into=into, late_into=late, checkpoint=tmp_path / "checkpoint")
+
+
+def test_messages_that_a_user_decodes(spark: SparkSession, kafka: Broker, tmp_path: Path) -> None:
+    """A DataFrame of Spark's connector is one like others; an event whose time is still in its value is told so."""
+    from pyspark.sql import functions as F  # noqa: N812  (its usual name)
+
+    rows = drawn(1, 30)
+    options = {"kafka.bootstrap.servers": kafka.servers, "subscribe": written(kafka, rows)}
+    raw = spark.readStream.format("kafka").options(**options, startingOffsets="earliest").load()
+    with pytest.raises(g.ColumnError, match=r"values are not decoded.*spark=spark.*from_json"):
+        events(raw)
+    assert "value" in g.events(raw, start="timestamp").schema.names
+    decoded = raw.select(F.from_json(F.col("value").cast("string"), COLUMNS).alias("v")).select("v.*")
+    where: dict[str, Any] = {"into": tmp_path / "out", "checkpoint": tmp_path / "checkpoint"}
+    query = best(events(decoded))
+    run(query, **where, partitions=2)
+    query.end_on_spark(**where)
+    same(g.epochs(tmp_path / "out").read(), best(events(table(rows))).collect())
+
+
+def test_a_broker_that_is_killed_under_a_query(spark: SparkSession, kafka: Broker, tmp_path: Path) -> None:
+    """While an epoch runs, and its results are not written yet; it comes back, and nobody else does anything."""
+    rows = drawn(4, 60)
+    into = results_of(kafka.servers, kafka.topic("results", 2))
+    source = rows_of(kafka.servers, written(kafka, rows))
+    query = best(events(source, spark=spark.readStream.option("maxOffsetsPerTrigger", 20)))
+    where: dict[str, Any] = {"into": into, "checkpoint": tmp_path / "checkpoint"}
+    log, began, back = EpochLog(tmp_path / "checkpoint"), threading.Event(), threading.Event()
+    commit = EpochLog.commit
+
+    def wait(self: EpochLog, manifest: Any) -> None:
+        if manifest.epoch == 1:
+            began.set()
+            assert back.wait(60)
+        commit(self, manifest)
+
+    with mock.patch.object(EpochLog, "commit", wait):
+        running = query.start_on_spark(**where, partitions=2)
+        assert began.wait(100)
+        kafka.kill()
+        back.set()
+        kafka.start()  # in this thread: the broker ends when it does
+        running.processAllAvailable()
+    running.stop()
+    assert (log.last() or 0) > 1
+    query.end_on_spark(**where)
+    same(g.events(into, start="start", end="end").collect(), best(events(table(rows))).collect())
 
 
 class KilledError(Exception):

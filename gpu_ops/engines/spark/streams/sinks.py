@@ -217,7 +217,7 @@ class TopicSink:
         if there is None and not fresh:
             raise _another(self._name)
         with TopicWriter(self.topic) as writer:
-            self._check(query, None, writer.glance() if writer.once else None)
+            self._check(query, None, writer.glance())
         create_once(owner, {"identity": identity})
         if read_json(owner, _TOPIC)["identity"] != identity:
             raise _another(self._name)
@@ -227,17 +227,18 @@ class TopicSink:
             table = _read(self.folder, given.files, _columns(self.folder / SCHEMA))
             with TopicWriter(self.topic) as writer:
                 writer.open()
-                found = writer.marker() if writer.once else None
+                found = writer.marker()
                 self._check(given.query, given.epoch, found)
-                if found is None or found.epoch < given.epoch:
+                if found is None or found.epoch < given.epoch or not writer.once:
                     writer.deliver(Marker(given.query, given.epoch, "spark"), table, {})
             _note(self.folder, given.epoch)
 
     def _check(self, query: str, epoch: int | None, found: Marker | None) -> None:
         """Refuse a topic that another query has written, or this one beyond its checkpoint."""
         if found is not None and found.run != query:
-            raise _of_another(self._name)
-        if found is not None and epoch is not None and found.epoch > epoch:
+            if self.topic.delivery == "exactly_once":
+                raise _of_another(self._name)
+        elif found is not None and epoch is not None and found.epoch > epoch:
             raise SourceError(
                 f"{self._name} has epoch {found.epoch} of this query, and the checkpoint is at epoch {epoch}.",
                 remedy="Another driver runs it, or the checkpoint is an older copy: put back the newest.",
