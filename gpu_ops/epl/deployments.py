@@ -630,11 +630,22 @@ class Deployments:
         if not plan.variables.frozen and plan.setting is None:
             return
         others = [(each.name, each.plan) for each in self.alone.values()]
+        for one in (plan, *(each for _, each in others)):
+            if (
+                one.setting is not None
+                and one.setting.at_outputs
+                and _is_set_beside(one, [plan, *(x for _, x in others)])
+            ):
+                what = "outputs that set variables which others set at the same events, or several others set"
+                raise unsupported(node, what, "Set what an output waits for in one statement, on events of its own.")
         pairs = [(name, plan, each) for _, each in others] + [(other, each, plan) for other, each in others]
         for reader, read, setter in pairs:
             both = set(read.variables.frozen) & set(() if setter.setting is None else setter.setting.names)
             if both:
                 raise failure_at(node, _read_once(min(both), reader), construct="changes of such a variable")
+            if _set_in_turn(read, setter):
+                what = f"outputs that set what {reader!r} reads, beside changes by that of what they read"
+                raise unsupported(node, what, "Have one of the two set both.")
 
     def _add_type_at(self, node: HasPlace, name: str, schema: pa.Schema) -> None:
         """Have a type of events that a text asks for."""
@@ -822,6 +833,20 @@ class Deployments:
 
 def _changed(statement: RunningStatement) -> str:
     return "" if statement.plan.change is None else statement.plan.change.window
+
+
+def _is_set_beside(one: PlannedStatement, every: Sequence[PlannedStatement]) -> bool:
+    """Whether what an output waits for, and sets, is set by events that reach it too, or by several statements."""
+    setters = [each for each in every if each is not one and each.setting and one.filtering & {*each.setting.names}]
+    return len(setters) > 1 or any({*one.reads} & {*each.reads} for each in setters)
+
+
+def _set_in_turn(one: PlannedStatement, other: PlannedStatement) -> bool:
+    """Whether two statements, of which an output of one sets variables, both set what the other reads."""
+    if one.setting is None or other.setting is None or not (one.setting.at_outputs or other.setting.at_outputs):
+        return False
+    pairs = ((one.setting.names, other), (other.setting.names, one))
+    return all(set(names) & set(reader.variables.changing) for names, reader in pairs)
 
 
 def _read_once(name: str, reader: str) -> str:

@@ -45,15 +45,19 @@ def order_of(numbered: tuple[tuple[int, RunningStatement], ...], depths: Mapping
     above: dict[int, list[int]] = {}
     for at in numbers:
         above[at] = [other for other in numbers if known[other].target in _read(known[at])]
-        above[at] += [other for other in setting if _reads(known[at], known[other], same=at == other)]
+        above[at] += [other for other in setting if at != other and _reads(known[at], known[other], same=False)]
+    own = any(_reads(known[at], known[at], same=True) for at in setting)
     try:
-        return Order(numbered, tuple((at, known[at]) for at in TopologicalSorter(above).static_order()))
+        ordered = tuple((at, known[at]) for at in TopologicalSorter(above).static_order())
+        if not own:
+            return Order(numbered, ordered)
     except CycleError:
-        triggers = frozenset(name for at in setting for name in known[at].plan.reads)
-        # The clock may be what makes an output that sets variables.
-        every = any(setter.at_outputs for at in setting if (setter := known[at].plan.setting) is not None)
-        every |= bool(triggers & {each.target for each in known.values()})
-        return Order(numbered, plain, None if every else triggers)
+        ordered = plain
+    triggers = frozenset(name for at in setting for name in known[at].plan.reads)
+    # The clock may be what makes an output that sets variables.
+    every = any(setter.at_outputs for at in setting if (setter := known[at].plan.setting) is not None)
+    every |= bool(triggers & {each.target for each in known.values()})
+    return Order(numbered, ordered, None if every else triggers)
 
 
 def _read(statement: RunningStatement) -> tuple[str, ...]:

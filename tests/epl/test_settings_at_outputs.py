@@ -17,7 +17,7 @@ from tests.support.epl_scripts import NAME, SCHEMA, Advance, Scenario, Send, Ste
 from tests.support.examples import examples
 
 _CREATED = "create variable int n = 0; create variable long c = 1;"
-_SETTING = ["on B set n = w", "on A(v = 2) set n = v", "on B set c = c + 1"]
+_SETTING = ["on B set n = w", "on A(v = 2) set n = v", "on B set c = w"]
 _READING = [
     "select v from A output when count_insert > 1 then set n = count_insert_total",
     "select v from A output when n > 0 then set n = 0",
@@ -48,7 +48,12 @@ def _jumping(script: tuple[Step, ...]) -> tuple[Step, ...]:
 def test_outputs_and_variables_are_those_of_the_interpreter(device: str, text: str, script: tuple[Step, ...]) -> None:
     scenario = Scenario(text, script, in_any_order=True)
     engine, interpreter = RuntimeEngine(SCHEMA, device=device), Interpreter(SCHEMA)
-    found, wanted = played(scenario, engine), played(scenario, interpreter)
+    try:
+        found = played(scenario, engine)
+    except TextError as refused:
+        assert "outputs that set" in str(refused)  # noqa: PT017  (most texts are none such)
+        return
+    wanted = played(scenario, interpreter)
     assert same_traces(found, wanted, scenario)
     assert dict(engine.runtime.variables) == interpreter.variables
 
@@ -61,8 +66,11 @@ def test_no_cut_and_no_checkpoint_changes_them(
 ) -> None:
     path = tmp_path_factory.mktemp("kept") / "runtime.checkpoint"
     singly, together = epl.Runtime(SCHEMA, start=0), epl.Runtime(SCHEMA, start=0, device="array")
-    for each in (singly, together):
-        each.deploy(text)
+    try:
+        for each in (singly, together):
+            each.deploy(text)
+    except TextError:
+        return
     for at, (name, steps) in enumerate(groupby(script, lambda step: isinstance(step, Send) and step.type_name)):
         some = list(steps)
         if at == kept:
@@ -106,6 +114,7 @@ def test_a_variable_says_when_and_is_set_back() -> None:
     ("text", "said"),
     [
         ("select v from A output snapshot when n > 0 then set n = 0", "output snapshot … then set"),
+        ("on B set n = n + w; select v from A output when n > 0 then set n = 0", "outputs that set what"),
         ("select v from A output when n > 0 then set m = 0", "There is no variable 'm'"),
         ("select v from A output when n > 0 then set n = 2.5", "is of type int"),
     ],
