@@ -47,6 +47,7 @@ class TurnNumbers(Node):
         since: What the clock shows first, in ticks.
         until: What it shows last, if that is later than the last event; None for nothing more.
         moves: Whether the clock moves to each event's start; else it stays.
+        shown: Whether the last stream shows moves of the clock alone: events of it that come together are one.
 
     Raises:
         ColumnError: A stream lacks the column, or it has no whole numbers and no times.
@@ -58,6 +59,7 @@ class TurnNumbers(Node):
     since: int = 0
     until: int | None = None
     moves: bool = True
+    shown: bool = False
 
     def __post_init__(self) -> None:
         for node, name in zip(self.streams, self.called, strict=True):

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import assume, given
@@ -17,11 +18,14 @@ from hypothesis import strategies as st
 
 import gpu_ops as g
 from gpu_ops import epl, rql
+from gpu_ops.engines.live.running_query import RunningQuery
+from gpu_ops.engines.spark.streams.clocks import with_clocks
 from gpu_ops.engines.spark.streams.keys import partitioning
 from gpu_ops.errors import TextError
 from gpu_ops.plan.nodes import Source
-from tests.support.epochs import Epoch, put, read, run, same
+from tests.support.epochs import SECOND, Epoch, admitted, put, read, run, same
 from tests.support.epochs import table as written
+from tests.support.epochs_here import drive, finish
 from tests.support.examples import by_default
 
 if TYPE_CHECKING:
@@ -45,18 +49,20 @@ def _drawn(seed: int, size: int, epoch: int) -> pa.Table:
 
 WINDOWS = (
     "",
+    "#time(3)",
+    "#time_batch(4)",
     "#keepall",
     "#unique(k)",
     "#groupwin(k)#length(2)",
     "#groupwin(k)#length_batch(2)",
     "#length(2)",
-    "#time(3)",
 )
 ONE = (
     "select irstream k, v from A{0}",
     "select irstream k, sum(v) as s, count(*) as n from A{0} group by k",
     "select k, prev(1, v) as p from A{0}",
     "select * from pattern [every a=A -> b=B(k = a.k and v > 1)]",
+    "select * from pattern [every a=A -> (b=B(k = a.k) where timer:within(4 sec))]",
     "select * from A match_recognize (partition by k measures X.v as x, Y.v as y pattern (X Y) define Y as Y.v > X.v)",
 )
 TWO = (
@@ -88,12 +94,16 @@ def test_partitions_make_what_one_makes(text: str, window: str, other: str, seed
     leaves = query._node.all(Source)
     parts = partitioning(query._node, leaves)
     assume(parts.alone is None)
+    plan, clocks = with_clocks(query._node, leaves) if parts.clocks else (query._node, [])
     found = []
     for at in range(PARTITIONS):
-        live = query.start(device="cpu")
+        live = RunningQuery(plan, "cpu")
         for epoch in range(EPOCHS):
             if epoch:
                 live.advance(f"1970-01-01T00:00:{10 * (epoch - 1):02}Z")
+            for clock in clocks:
+                moved = pa.concat_tables([epochs[str(leaves[leaf].name)][epoch] for leaf in clock.of])
+                live.push(clock.rows(np.unique(moved["at"]) * SECOND), input=clock.name)
             for number, leaf in enumerate(leaves):
                 table = epochs[str(leaf.name)][epoch]
                 names = (parts.keys[number] if parts.keys else ()) or ("seq",)
@@ -109,11 +119,6 @@ def test_partitions_make_what_one_makes(text: str, window: str, other: str, seed
     ("text", "shown", "why"),
     [
         ("select k, v from A", "all", "The column turn, which counts the events of all keys"),
-        (
-            "select k, sum(v) as s from A#time(3) group by k",
-            "",
-            "What waits for the clock, which the events of all keys",
-        ),
         ("select k, v from A#length(3)", "", "The window last 3"),
         ("select sum(v) as s from A", "", "An aggregate over all events"),
     ],
@@ -147,6 +152,12 @@ TEXTS: dict[str, tuple[int, Callable[[g.Stream], g.Stream]]] = {
             "select irstream item, sum(price) as v from E#groupwin(item)#length(2) group by item", E=s, order="till"
         ).select("row", "item", "v"),
     ),
+    "EPL with a clock by key": (
+        2,
+        lambda s: epl.query(
+            "select irstream item, sum(price) as v from E#time(7 sec) group by item", E=s, order="till", until=60_000
+        ).select("row", "item", "v"),
+    ),
     "a context in one partition": (
         1,
         lambda s: epl.query(
@@ -166,6 +177,32 @@ TEXTS: dict[str, tuple[int, Callable[[g.Stream], g.Stream]]] = {
         ),
     ),
 }
+
+
+def test_a_clock_by_key_stops_and_goes_on(spark: SparkSession, tmp_path: Path) -> None:
+    """Windows of time by key in partitions, started anew for each epoch; late rows are dropped, and move nothing."""
+    draw = random.Random(5)
+    starts = [[max(0, 12 * epoch + draw.randrange(-9, 12)) for _ in range(9)] for epoch in range(4)]
+    pieces: list[Epoch] = [
+        [(at, at + 1, draw.choice("abc"), 100 * epoch + n) for n, at in enumerate(each)]
+        for epoch, each in enumerate(starts)
+    ]
+
+    def ask(stream: g.Stream) -> g.Stream:
+        text = "select irstream item, count(*) as n from E#time(7 sec) group by item"
+        return epl.query(text, E=stream, order="price", until=90_000).select("row", "item", "n")
+
+    (tmp_path / "in").mkdir()
+    far = g.events(read(spark, tmp_path / "in"), start="at", end="till", unit="s")
+    query = ask(far.advance_time("1s", delay="5s", late="drop"))
+    assert "partitions by item, each shown all moves of the clock" in query.explain()
+    where: dict[str, Any] = {"into": tmp_path / "out", "checkpoint": tmp_path / "checkpoint"}
+    for count in range(1, len(pieces) + 1):
+        drive(query, pieces[:count], **where, partitions=3)
+    finish(query, **where)
+    taken, missed = admitted(pieces, every=1, delay=5, late="drop")
+    assert missed
+    same(g.epochs(tmp_path / "out").read(), ask(g.events(written(taken), start="at", end="till", unit="s")).collect())
 
 
 @pytest.mark.services

@@ -131,7 +131,11 @@ class TurnNumbersOperator(_InOneStep, nodes=(TurnNumbers,)):
         tied = keys[0][1:] == keys[0][:-1]
         if len(keys) > 1:
             tied = tied & (keys[1][1:] == keys[1][:-1])
-        if bool(tied.any()):
+        if bool(tied.any()) and self._node.shown and at == len(self._node.streams) - 1:
+            first = np.concatenate([tied[:1] & False, tied])
+            kept = self._device.kernels.keep(~first)
+            keys = [self._device.kernels.take(each, kept) for each in keys]
+        elif bool(tied.any()):
             self._refuse_tie(at, int(keys[0][self._device.kernels.keep(tied)[:1]][0]))
         return keys[0], keys[-1]
 

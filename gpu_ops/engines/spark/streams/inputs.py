@@ -95,8 +95,8 @@ def advanced(
     return [imported(at) for at in range(len(inputs))]
 
 
-def live_plan(plan: Node) -> tuple[Node, list[StreamInput]]:
-    """The plan that the running query of each partition runs, over local sources; and its inputs.
+def live_plan(plan: Node) -> tuple[Node, list[StreamInput], list[Node]]:
+    """The plan that the running query of each partition runs, over local sources; its inputs, and their leaves there.
 
     Late rows are judged there, by CTIs that the driver has made: no row makes one.
 
@@ -138,7 +138,7 @@ def live_plan(plan: Node) -> tuple[Node, list[StreamInput]]:
                 None if followed is None else numbers[followed],
             )
         )
-    return made[plan], inputs
+    return made[plan], inputs, [made[node] for node, _, _ in leaves]
 
 
 def _local(source: SparkSource) -> Source:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from gpu_ops.engines.spark.streams.clocks import movers
 from gpu_ops.errors import PlanError
 from gpu_ops.plan.expressions import column_names, output_schema
 from gpu_ops.plan.ledger import TURN_NUMBER, AtClock, EventLedger, TurnNumbers
@@ -20,11 +21,13 @@ class Partitioning:
         keys: For each input the columns that decide it, in the same order; empty for any way, or if there is one.
         alone: Why there is one partition; None if there may be many.
         on_turns: Whether the plan asks what happens at each event: one partition is what its user has to ask for.
+        clocks: Whether something waits for the clock, so that many partitions are shown all its moves.
     """
 
     keys: tuple[tuple[str, ...], ...]
     alone: str | None = None
     on_turns: bool = False
+    clocks: bool = False
 
     @property
     def shown(self) -> str:
@@ -32,7 +35,8 @@ class Partitioning:
         if self.alone is not None:
             return f"one partition{', on request (partitions=1)' * self.on_turns}: {self.alone}"
         names = [", ".join(dict.fromkeys(each)) for each in zip(*self.keys, strict=True)]
-        return f"partitions by {'; '.join(names)}" if names else "partitions by start, as no event needs another"
+        by = f"partitions by {'; '.join(names)}" if names else "partitions by start, as no event needs another"
+        return by + ", each shown all moves of the clock, which a job before each epoch asks for" * self.clocks
 
 
 def partitioning(plan: Node, leaves: Sequence[Node]) -> Partitioning:
@@ -55,7 +59,7 @@ def partitioning(plan: Node, leaves: Sequence[Node]) -> Partitioning:
     numbers = {leaf: number for number, leaf in enumerate(leaves)}
     splits: dict[Node, Split] = {}
     on_turns: set[Node] = {*plan.all(TurnNumbers)}
-    asks_of_turns = bool(on_turns)
+    asks_of_turns, waits = bool(on_turns), False
     try:
         for each in plan.walk():
             if each in numbers or not (each in on_turns or on_turns.intersection(each.inputs)):
@@ -65,14 +69,19 @@ def partitioning(plan: Node, leaves: Sequence[Node]) -> Partitioning:
             if not isinstance(each, AtClock):
                 on_turns.add(each)
             elif splits[each].spans != frozenset():
-                raise one_order("What waits for the clock, which the events of all keys move,")
+                ledgers = [ledger for ledger in each.all(TurnNumbers) if ledger.moves]
+                if any(movers(ledger, numbers) is None for ledger in ledgers):
+                    raise one_order("What waits for the clock, which other rows than those of the inputs move,")
+                waits = waits or bool(ledgers)
         if asks_of_turns and _shows_turns(plan):
             raise one_order("The column turn, which counts the events of all keys,")
     except PlanError as error:
         return Partitioning((), error.problem.partition(", and Spark")[0], asks_of_turns)
     keys = [dict(each) for each in sorted(map(sorted, splits[plan].keys or ()))]
     return Partitioning(
-        tuple(tuple(key[number] for key in keys) for number in range(len(leaves))), on_turns=asks_of_turns
+        tuple(tuple(key[number] for key in keys) for number in range(len(leaves))),
+        on_turns=asks_of_turns,
+        clocks=waits,
     )
 
 

@@ -10,12 +10,15 @@ from functools import cached_property, partial, reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  (its usual name)
 
 from gpu_ops.checkpoints.manifests import TakenError
 from gpu_ops.core.arguments import path_like, whole
+from gpu_ops.core.arrow_buffers import integers
+from gpu_ops.core.time import TIME_TYPE
 from gpu_ops.devices import check_name
 from gpu_ops.engines.live.checkpoints import made_by
 from gpu_ops.engines.live.fingerprints import IfFunctionsChanged, check_functions, functions_held
@@ -28,6 +31,7 @@ from gpu_ops.engines.spark.session import check_sessions
 from gpu_ops.engines.spark.sides import Slots, shared_slots
 from gpu_ops.engines.spark.source import CTI, FAULT
 from gpu_ops.engines.spark.store_reading import LIMIT, stores_read
+from gpu_ops.engines.spark.streams.clocks import Clock, Moves, with_clocks
 from gpu_ops.engines.spark.streams.inputs import StreamInput, advanced, live_plan
 from gpu_ops.engines.spark.streams.keys import Partitioning, partitioning
 from gpu_ops.engines.spark.streams.log import (
@@ -41,7 +45,7 @@ from gpu_ops.engines.spark.streams.log import (
 from gpu_ops.engines.spark.streams.sinks import Published, Sink, local_path, sink
 from gpu_ops.engines.spark.streams.task import BACK, INPUT, SHARD, EpochTask, run_epoch
 from gpu_ops.engines.spark.type_codecs import encoded_columns, encoded_names, encoded_schema
-from gpu_ops.engines.spark.types import column, filled, spark_schema
+from gpu_ops.engines.spark.types import column, filled, spark_schema, to_timestamp
 from gpu_ops.errors import PlanError, SourceError, shown
 from gpu_ops.ingest.counts import Counts
 from gpu_ops.microbatches.folders import open_folder
@@ -64,22 +68,30 @@ class StreamPlan:
         plan: The plan, over local sources.
         inputs: Its inputs.
         partitioning: How events go to partitions.
+        clocks: The clocks whose moves partitions are shown.
     """
 
     plan: Node
     inputs: Sequence[StreamInput]
     partitioning: Partitioning
+    clocks: Sequence[Clock] = ()
 
     @classmethod
-    def of(cls, node: Node) -> StreamPlan:
+    def of(cls, node: Node, *, alone: bool = False) -> StreamPlan:
         """The plan of a user.
+
+        Args:
+            node: What the user wrote.
+            alone: Whether it runs in one partition.
 
         Raises:
             PlanError: No query of this kind runs in epochs.
         """
-        plan, inputs = live_plan(node)
+        plan, inputs, leaves = live_plan(node)
         check_sessions([each.source.frame for each in inputs])
-        return cls(plan, inputs, partitioning(node, [each.node for each in inputs]))
+        cut = partitioning(node, [each.node for each in inputs])
+        plan, clocks = with_clocks(plan, leaves) if cut.clocks and not alone else (plan, [])
+        return cls(plan, inputs, cut, clocks)
 
     @property
     def session(self) -> SparkSession:
@@ -140,6 +152,33 @@ class StreamPlan:
         shard = [] if shards is None else [F.col("id").cast("int").alias(SHARD)]
         some: DataFrame = session.range(1 if shards is None else shards, numPartitions=1)
         return some.select(*mark, *times, *filled(self.slots.schema, {}), *self._beside(), *shard)
+
+    def moves(self, rows: DataFrame, ctis: Sequence[int | None]) -> Moves:
+        """The times of an epoch's events that are not late, for each clock: a job of its own.
+
+        Args:
+            rows: The rows of the epoch.
+            ctis: The CTI of each input.
+        """
+        found = []
+        for clock in self.clocks:
+            times = [self._moving(number, ctis[number]) for number in clock.of]
+            if len(self.inputs) > 1:
+                times = [F.when(F.col(INPUT) == number, each) for number, each in zip(clock.of, times, strict=True)]
+            listed = rows.select(F.coalesce(*times).alias("time")).where("time IS NOT NULL").distinct().toArrow()
+            found.append(np.unique(integers(listed["time"].cast(TIME_TYPE).combine_chunks())))
+        return tuple(found)
+
+    def _moving(self, number: int, cti: int | None) -> Column:
+        """To what an event of an input moves the clock; null if it is late and left out."""
+        start, settings = column("start"), self.inputs[number].settings
+        if cti is None:
+            return start
+        at = to_timestamp(F.lit(cti).cast("long"))
+        moved = F.when(start >= at, start)
+        if settings is None or settings.late != "adjust" or self.inputs[number].source.points:
+            return moved
+        return moved.when(column("end") > at, at)
 
     def partitioned(self, rows: DataFrame, partitions: int, shards: int, hosts: Sequence[int] = ()) -> DataFrame:
         """The rows of an epoch, in their partitions.
@@ -289,12 +328,14 @@ class StreamDriver:
             self.device,
             self.started,
             self.partitions != self.record.shards,
+            tuple(self.plan.clocks),
         )
 
     def _rows_back(self, frame: DataFrame, task: EpochTask) -> Sequence[Any]:
         """Run the tasks of an epoch in Spark; what they give back."""
         staged = self.plan.partitioned(frame, self.partitions, self.record.shards, self._hosts)
         with our_errors():
+            task = replace(task, moves=self.plan.moves(frame, task.ctis))
             return staged.mapInArrow(Sent(partial(run_epoch, task)), spark_schema(BACK)).collect()
 
     def _reports(self, frame: DataFrame, begun: Begun, before: EpochManifest | None) -> list[Any]:
@@ -371,18 +412,19 @@ def open_epochs(
         SourceError: The checkpoint or a sink is that of another query, or the query has changed.
     """
     check_name(device)
-    plan = StreamPlan.of(node)
+    path_like(checkpoint, name="checkpoint")
+    log = EpochLog(local_path(checkpoint, "a checkpoint"))
+    known = log.record()
+    asked = shards if known is None else known.shards
+    plan = StreamPlan.of(node, alone=(asked or partitions) == 1)
     check_workers(plan.session.sparkContext)
     running = RunningQuery(plan.plan, "cpu")  # the workers choose their device; this one says what the plan is
-    path_like(checkpoint, name="checkpoint")
     whole(keep, name="keep", least=1)
-    log = EpochLog(local_path(checkpoint, "a checkpoint"))
     log.make()
     sinks = {"results": sink(into, log.path, "results")}
     if late_into is not None:
         sinks["late"] = sink(late_into, log.path, "late")
     _check_topics(plan, [each for each in (into, late_into) if isinstance(each, Topic)])
-    known = log.record()
     partitions, shards = _cut(plan, partitions, shards, known)
     now = QueryRecord(
         new_name(),
@@ -399,7 +441,7 @@ def open_epochs(
     last = log.last()
     sinks["results"].claim(record.query, output_schema(plan.plan), fresh=last is None)
     if "late" in sinks:
-        sinks["late"].claim(record.query, _late_schema(running), fresh=last is None)
+        sinks["late"].claim(record.query, _late_schema(plan, running), fresh=last is None)
     epochs = StreamDriver(plan, log, record, sinks["results"], sinks.get("late"), keep, device, partitions)
     if log.back() is not None:  # a process has ended on the way
         back(epochs)
@@ -421,8 +463,9 @@ def _check_topics(plan: StreamPlan, written: Sequence[Topic]) -> None:
         raise PlanError("Both sinks have one writer=, and would fence each other.", remedy="Leave writer= out of one.")
 
 
-def _late_schema(running: RunningQuery) -> pa.Schema:
-    schemas = [each.ingress.late_schema for each in running._own]  # noqa: SLF001  (its inputs)
+def _late_schema(plan: StreamPlan, running: RunningQuery) -> pa.Schema:
+    own = {each.name for each in plan.inputs}
+    schemas = [each.ingress.late_schema for each in running._own if each.name in own]  # noqa: SLF001  (its inputs)
     if any(schema != schemas[0] for schema in schemas):
         raise PlanError(
             "The inputs have different columns, and late rows of all of them would go into one sink.",

@@ -33,6 +33,7 @@ from gpu_ops.engines.spark.between_tasks import spare_the_next
 from gpu_ops.engines.spark.sending import concise
 from gpu_ops.engines.spark.sides import Slots
 from gpu_ops.engines.spark.source import CTI, FAULT
+from gpu_ops.engines.spark.streams.clocks import Clock, Moves
 from gpu_ops.engines.spark.type_codecs import decoded_arrays, encoded_schema
 from gpu_ops.engines.spark.worker import worker_device
 from gpu_ops.microbatches.files import write
@@ -68,6 +69,8 @@ class EpochTask:
         device: As in `Stream.start`.
         started: The name of the start of the query.
         marked: Whether rows tell their shard.
+        clocks: The clocks whose moves its partitions are shown.
+        moves: These moves.
     """
 
     plan: Node
@@ -84,6 +87,8 @@ class EpochTask:
     device: str
     started: str
     marked: bool
+    clocks: tuple[Clock, ...] = ()
+    moves: Moves = ()
 
     def rows(self, batches: Iterable[pa.RecordBatch]) -> tuple[list[pa.Table], list[int | None], list[Any]]:
         """The rows of each input, its latest CTI among them, and the counts of what was dropped before.
@@ -185,7 +190,9 @@ def _stepped(
     rows, said, faults = task.rows(batches)
     query, saved = _restored(task, shard, device, kept)
     late_before = dict(query.status().late)
-    for name, cti, table in zip(task.names, task.ctis, rows, strict=True):
+    clocks = zip(task.clocks, task.moves, strict=True)
+    shown = [(clock.name, clock.cti(task.ctis), clock.rows(moves)) for clock, moves in clocks]
+    for name, cti, table in (*zip(task.names, task.ctis, rows, strict=True), *shown):
         if cti is not None:
             query.advance(utc(cti), input=name)
         if table.num_rows:
