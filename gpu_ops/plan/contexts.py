@@ -20,9 +20,10 @@ from gpu_ops.errors import ColumnError, PlanError
 from gpu_ops.plan.clock_windows import ClockSpan
 from gpu_ops.plan.crontab_times import CrontabTimes
 from gpu_ops.plan.expression_text import line_text
-from gpu_ops.plan.expressions import check_boolean, column_names
+from gpu_ops.plan.expressions import bare_column, check_boolean, column_names, output_schema
 from gpu_ops.plan.joins import On
-from gpu_ops.plan.nodes import Computed, Ends, Node, selected
+from gpu_ops.plan.nodes import Computed, Ends, Node, Project, selected
+from gpu_ops.plan.splits import Split, matched, one_order
 
 
 def until_of(called: str) -> str:
@@ -178,6 +179,18 @@ class Instances(_OverInstances):
     def needs(self, wanted: Sequence[str]) -> Sequence[tuple[str, ...]]:
         return [(CLOCK, ASK), *(tuple(each.schema.names) for each in self.inputs[1:])]
 
+    def split(self, below: Sequence[Split]) -> Split:
+        what = f"The context {self.called}"
+        given = dict(zip(self.sides, below, strict=True))
+        if not self.keys or self.outer is not None or self.now or self.preset or "starts" not in given:
+            raise one_order(what)
+        starts = given["starts"].by(self.keys, what)
+        if "ends" in given:
+            pairs = [*((name, name) for name in self.keyed), *self.on]
+            starts = matched(starts, given["ends"], pairs, what, (self.started.names, ()))
+        # What the clock ends is told all its moves; and the first one is where the context begins.
+        return _of_instances(starts, INSTANCE).made().seeing(None)
+
     def describe(self) -> str:
         by = f" by {', '.join(self.keys)}" if self.keys else ""
         at_most = "" if self.keys is None else f" one at a time{by}"
@@ -246,6 +259,11 @@ class Within(_OverInstances):
         (mine, _) = made.needs([name for name in self.rows.schema.names if name in wanted])
         return replace(made, rows=selected(self.rows, mine))
 
+    def split(self, below: Sequence[Split]) -> Split:
+        known = (self.rows.schema.names, self.carries)
+        rows = matched(below[0], below[1], self.on, "What all instances of a context take in", known)
+        return _of_instances(rows, self.number)
+
     def describe(self) -> str:
         on = ", ".join(f"{mine}={other}" for mine, other in self.on)
         return f"Within instances{f' on {on}' if on else ''}"
@@ -288,6 +306,10 @@ class OfInstances(_OverInstances):
 
     def lighter(self, wanted: Collection[str]) -> Node:
         return replace(self, carries=tuple(name for name in self.carries if name in wanted))
+
+    def split(self, below: Sequence[Split]) -> Split:
+        names = [name for name in self.rows.schema.names if name not in self.carries]
+        return matched(below[0], below[1], [(INSTANCE, INSTANCE)], "A context", (names, self.carries))
 
     def describe(self) -> str:
         words = "where these end " * self.ending + "in time " * self.in_time
@@ -334,6 +356,9 @@ class LeavesInTime(_OverInstances):
 
     def needs(self, wanted: Sequence[str]) -> Sequence[tuple[str, ...]]:
         return [tuple(dict.fromkeys((*wanted, INSTANCE, DUE))), (INSTANCE, *self.until, ENDED)]
+
+    def split(self, below: Sequence[Split]) -> Split:
+        return matched(below[0], below[1], [(INSTANCE, INSTANCE)], "A context", (self.schema.names, ()))
 
     def describe(self) -> str:
         return f"LeavesInTime before {', '.join(self.until)}"
@@ -434,9 +459,49 @@ class InstanceAsks(_OverInstances):
     def needs(self, wanted: Sequence[str]) -> Sequence[tuple[str, ...]]:
         return [(INSTANCE, ENDED), (CLOCK, ASK)]
 
+    def split(self, below: Sequence[Split]) -> Split:
+        return below[0].picked({INSTANCE: INSTANCE})
+
     def describe(self) -> str:
         where = " and ".join(word for word, there in (("ends", self.at_ends), ("asks", self.at_asks)) if there)
         return f"InstanceAsks at {where}"
+
+
+def _of_instances(split: Split, number: str) -> Split:
+    """Rows of instances: those that have the number of one are of one key, whatever task numbers them."""
+    return replace(split, columns={**split.columns, number: split.keys or frozenset()})
+
+
+def check_unnumbered(plan: Node) -> None:
+    """Refuse results that depend on the numbers of instances, which count those of all keys.
+
+    Rows are told apart by these numbers (`INSTANCE`) in any case.
+
+    Raises:
+        PlanError: An expression reads the number of an instance, and its value is a result or decides one.
+    """
+    derived: dict[Node, frozenset[str]] = {}
+    for each in plan.walk():
+        below = frozenset(name for under in each.inputs for name in derived[under])
+        if isinstance(each, Project):
+            known = each.input.schema
+            made = {
+                name
+                for one in each.expressions
+                if not {INSTANCE, *below}.isdisjoint(column_names(one, known.names)) and bare_column(one) != INSTANCE
+                for name in output_schema(known, (one,), where="select", only_columns=True).names
+            }
+            stay = {name for name in below if each.keeps(name)}
+            derived[each] = frozenset({*made, *stay})
+            continue
+        expressions = (name for one, schema in each.computed for name in column_names(one, schema.names))
+        if not {INSTANCE, *below}.isdisjoint(expressions) or not below.isdisjoint(
+            name for read in each.needs(()) for name in read
+        ):
+            raise one_order("The number of an instance of a context, which counts those of all keys,")
+        derived[each] = below.intersection(each.schema.names)
+    if derived[plan] or INSTANCE in plan.schema.names:
+        raise one_order("The number of an instance of a context, which counts those of all keys,")
 
 
 def condition_columns(node: Instances) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -39,9 +39,9 @@ SCHEMA = pa.schema([("at", pa.int64()), ("seq", pa.int64()), ("k", pa.string()),
 
 def _drawn(seed: int, size: int, epoch: int) -> pa.Table:
     draw = random.Random(100 * seed + epoch)
-    order = draw.sample(range(3 * size), size)
+    order = draw.sample(range(3 * size * epoch, 3 * size * (epoch + 1)), size)
     values = [
-        (10 * epoch + draw.randrange(10), seq, draw.choice(["a", "b", None]), draw.choice([None, 1, 2]))
+        (max(0, 10 * epoch + draw.randrange(-9, 10)), seq, draw.choice(["a", "b", None]), draw.choice([None, 1, 2]))
         for seq in order
     ]
     return pa.Table.from_pylist([dict(zip(SCHEMA.names, each, strict=True)) for each in values], SCHEMA)
@@ -63,6 +63,11 @@ ONE = (
     "select k, prev(1, v) as p from A{0}",
     "select * from pattern [every a=A -> b=B(k = a.k and v > 1)]",
     "select * from pattern [every a=A -> (b=B(k = a.k) where timer:within(4 sec))]",
+    "create context C partition by k from A; context C select irstream k, sum(v) as s from A{0}",
+    (
+        "create context C partition by k from A terminated after 5 sec;"
+        " context C select k, sum(v) as s from A{0} output last when terminated"
+    ),
     "select * from A match_recognize (partition by k measures X.v as x, Y.v as y pattern (X Y) define Y as Y.v > X.v)",
 )
 TWO = (
@@ -83,7 +88,7 @@ def _asked(text: str, tables: dict[str, pa.Table], shown: str) -> g.Stream:
 def test_partitions_make_what_one_makes(text: str, window: str, other: str, seed: int) -> None:
     """Some of the texts need one partition (``prev`` over all keys), or are not there at all (a join without a window).
 
-    Epochs are of 10 s, and in each the CTI is the beginning of the one before it.
+    Epochs are of 10 s, but their events may come 9 s late, and in each the CTI is the beginning of the one before it.
     """
     epochs = {name: [_drawn(seed + at, 12, epoch) for epoch in range(EPOCHS)] for at, name in enumerate("AB")}
     whole = {name: pa.concat_tables(each) for name, each in epochs.items()}
@@ -120,6 +125,11 @@ def test_partitions_make_what_one_makes(text: str, window: str, other: str, seed
     [
         ("select k, v from A", "all", "The column turn, which counts the events of all keys"),
         ("select k, v from A#length(3)", "", "The window last 3"),
+        (
+            "create context C partition by k from A; context C select context.id as id, v from A",
+            "",
+            "The number of an instance of a context, which counts those of all keys,",
+        ),
         ("select sum(v) as s from A", "", "An aggregate over all events"),
     ],
 )

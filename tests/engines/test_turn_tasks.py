@@ -112,6 +112,11 @@ ONE = (
     "select irstream k, avg(count(*)) as m from A{0} group by k",
     "select k, v from A{0} group by k output first every 2 sec",
     "select k, sum(v) as s from A{0} group by k output first every 3 events",
+    "create context C partition by k from A; context C select irstream k, sum(v) as s from A{0}",
+    (
+        "create context C partition by k from A terminated after 2 sec;"
+        " context C select k, sum(v) as s from A{0} output last when terminated"
+    ),
 )
 TWO = (
     "insert into C select k, v from A{0}; select irstream k, count(*) as n from C{1} group by k",

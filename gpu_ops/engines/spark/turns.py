@@ -26,6 +26,7 @@ from gpu_ops.engines.spark.slice_policy import SliceSettings
 from gpu_ops.engines.spark.type_codecs import decoded_arrays, encoded_columns, encoded_names, encoded_schema
 from gpu_ops.engines.spark.types import column, filled, to_timestamp
 from gpu_ops.engines.spark.worker import Batches, Task
+from gpu_ops.plan.contexts import Instances, check_unnumbered
 from gpu_ops.plan.ledger import TICKS, AtClock, EventLedger
 from gpu_ops.plan.nodes import Feed, Node
 from gpu_ops.plan.splits import Split
@@ -131,6 +132,8 @@ class TurnFragment:
             PlanError: They cannot.
         """
         known: dict[Node, Split] = {}
+        if self.last.all(Instances):
+            check_unnumbered(self.last)
         for each in self.nodes:
             known[each] = each.split([known[below] for below in each.inputs if below in known])
         return known[self.last]

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from gpu_ops.engines.spark.streams.clocks import movers
 from gpu_ops.errors import PlanError
+from gpu_ops.plan.contexts import Instances, check_unnumbered
 from gpu_ops.plan.expressions import column_names, output_schema
 from gpu_ops.plan.ledger import TURN_NUMBER, AtClock, EventLedger, TurnNumbers
 from gpu_ops.plan.nodes import Node, Project
@@ -73,6 +74,8 @@ def partitioning(plan: Node, leaves: Sequence[Node]) -> Partitioning:
                 if any(movers(ledger, numbers) is None for ledger in ledgers):
                     raise one_order("What waits for the clock, which other rows than those of the inputs move,")
                 waits = waits or bool(ledgers)
+        if plan.all(Instances):
+            check_unnumbered(plan)
         if asks_of_turns and _shows_turns(plan):
             raise one_order("The column turn, which counts the events of all keys,")
     except PlanError as error:
