@@ -486,6 +486,11 @@ class RunningQuery(QueryState, OtherNames):
             failed=failed,
         )
 
+    @property
+    def fates(self) -> dict[str, int]:
+        """How many rows were late, by what was done with them: as `status`, without a look at what is alive."""
+        return dict(self._late)
+
     # State
 
     @reads

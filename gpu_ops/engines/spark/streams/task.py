@@ -189,7 +189,7 @@ def _stepped(
 ) -> tuple[dict[str, Any], _Kept]:
     rows, said, faults = task.rows(batches)
     query, saved = _restored(task, shard, device, kept)
-    late_before = dict(query.status().late)
+    late_before = query.fates
     clocks = zip(task.clocks, task.moves, strict=True)
     shown = [(clock.name, clock.cti(task.ctis), clock.rows(moves)) for clock, moves in clocks]
     for name, cti, table in (*zip(task.names, task.ctis, rows, strict=True), *shown):
@@ -207,7 +207,7 @@ def _stepped(
             {"rows": table.num_rows, "latest": _latest(table), "said": cti}
             for table, cti in zip(rows, said, strict=True)
         ],
-        "fates": {name: count - late_before.get(name, 0) for name, count in query.status().late.items()},
+        "fates": {name: count - late_before.get(name, 0) for name, count in query.fates.items()},
         "faults": faults,
         "results": _written(results, Path(task.results), written),
         "late": None if task.late is None else _written(late, Path(task.late), written),
