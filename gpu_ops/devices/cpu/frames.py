@@ -253,13 +253,10 @@ class Frame:
         use_threads()
         columns = dict[str, FrameColumn]()
         for name, column in zip(table.column_names, table.columns, strict=True):
-            chunks = column.num_chunks
-            made = None
-            if chunks < 2:
-                made = FrameColumn.of_arrow(column.chunk(0) if chunks else pa.array([], column.type))
-            if made is None or (made.dtype is None and not is_alike(column.type)):
+            made = FrameColumn.of_arrow(column.chunk(0)) if column.num_chunks == 1 else None
+            if (made is None or made.dtype is None) and (column.num_chunks > 1 or not is_alike(column.type)):
                 return Frame.of(to_frame(table))
-            columns[name] = made
+            columns[name] = FrameColumn.of_arrow(pa.array([], column.type)) if made is None else made
         return Frame(columns)
 
     @staticmethod
