@@ -14,7 +14,7 @@ import pytest
 import gpu_ops as g
 from gpu_ops.engines.spark.sending import Sent
 from gpu_ops.engines.spark.source import open_spark
-from gpu_ops.engines.spark.streams.query import StreamPlan
+from gpu_ops.engines.spark.streams.stream_plan import StreamPlan
 from gpu_ops.engines.spark.streams.task import BACK
 from gpu_ops.engines.spark.types import spark_schema
 from tests.support.planner import EVENTS, PLAIN, planned

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import gpu_ops as g
-from gpu_ops.engines.spark.streams.query import hosts_of
+from gpu_ops.engines.spark.streams.stream_plan import hosts_of
 from tests.support.epoch_driver import dying
 from tests.support.epochs import Epoch, admitted, read, same, table
 from tests.support.epochs_here import drive, finish

@@ -239,7 +239,7 @@ class Placement:
 def placement(node: Node, device: str) -> Placement:
     """Where each node of a plan over a Spark source runs. Nothing runs for it, but for ``spark.gpu_ops.statistics``."""
     if any(each.endless for each in node.all(SparkSource)):
-        from gpu_ops.engines.spark.streams.query import notes
+        from gpu_ops.engines.spark.streams.stream_plan import notes
 
         return Placement(*notes(node))
     return placed(compiled(node, device))
