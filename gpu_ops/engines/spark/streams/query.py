@@ -318,7 +318,9 @@ def _cut(plan: StreamPlan, asked: int | None, shards: int | None, known: QueryRe
             if each > 1 and plan.partitioning.alone is not None:
                 raise PlanError(
                     f"{each} {name} are asked for, and the query needs all events in one: {plan.partitioning.alone}.",
-                    remedy=f"Give it a key (.by(…), on=…), or leave {name}= out.",
+                    remedy="Give it a key (.by(…), on=…), "
+                    + "leave the column turn out of what is selected, " * plan.partitioning.on_turns
+                    + f"or leave {name}= out.",
                 )
     if plan.partitioning.alone is not None:
         if asked is None and known is None and plan.partitioning.on_turns:
