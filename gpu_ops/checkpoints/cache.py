@@ -48,7 +48,7 @@ class Cache:
         Raises:
             SourceError: It is missing, damaged, or cannot be read.
         """
-        path = self._directory / f"{file.crc:08x}-{file.size}-{file.name}"
+        path = self._path(file)
         found = _mapped(path, file.size)
         if found is not None:
             return found
@@ -62,6 +62,31 @@ class Cache:
     def of(self, folder: Folder) -> Callable[[StateFile], pa.Buffer]:
         """`fetch` for a folder."""
         return lambda file: self.fetch(folder, file)
+
+    def is_sound(self, file: StateFile, by: str) -> bool:
+        """Whether somebody on this machine has found a file's tables to be what a declaration asks for.
+
+        Args:
+            file: The file.
+            by: What `note_sound` was told.
+        """
+        return self._note(file, by).exists()
+
+    def note_sound(self, file: StateFile, by: str) -> None:
+        """Note that a file's tables are what a declaration asks for.
+
+        Args:
+            file: The file. What it holds never changes, so that need not be found out again.
+            by: A name for whose declaration it is, of letters and digits.
+        """
+        with suppress(OSError):  # it is found out again
+            self._note(file, by).touch()
+
+    def _path(self, file: StateFile) -> Path:
+        return self._directory / f"{file.crc:08x}-{file.size}-{file.name}"
+
+    def _note(self, file: StateFile, by: str) -> Path:
+        return self._path(file).with_suffix(f".{by}.sound")
 
     def _put(self, path: Path, content: pa.Buffer) -> None:
         unfinished = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")

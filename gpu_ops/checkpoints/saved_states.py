@@ -96,6 +96,13 @@ class SavedState:
         places = (place for parts in self.tables.values() for part in parts for place in _places(part))
         return tuple(dict.fromkeys(place.file for place in places))
 
+    @property
+    def lasting(self) -> frozenset[StateFile]:
+        """The large files that hold rows with a name alone: later states are likely to need them again."""
+        passing = (part.rows.file for parts in self.tables.values() for part in parts if part.name is None)
+        gone = (part.gone.rows.file for parts in self.tables.values() for part in parts if part.gone is not None)
+        return frozenset(file for file in self.files if file.size >= _APART) - {*passing, *gone}
+
     def to_json(self) -> dict[str, Any]:
         """It, as JSON values."""
         return {
@@ -239,7 +246,13 @@ def _gone_table(gone: Any, count: int) -> pa.Table:
     return pa.table({"gone": to_arrow(gone, pa.bool_())})
 
 
-def read_state(folder: Folder, state: SavedState, bounds: Bounds = TRUSTLESS, fetch: Fetch | None = None) -> Parts:
+def read_state(
+    folder: Folder,
+    state: SavedState,
+    bounds: Bounds = TRUSTLESS,
+    fetch: Fetch | None = None,
+    is_sound: Callable[[StateFile], bool] = lambda _: False,
+) -> Parts:
     """The parts of a state: every byte is compared with its checksum, every value is validated.
 
     Args:
@@ -247,23 +260,27 @@ def read_state(folder: Folder, state: SavedState, bounds: Bounds = TRUSTLESS, fe
         state: What `write_state` gave.
         bounds: How far the files are trusted.
         fetch: Gives the checked bytes of a file, if not by reading it in the folder: `gpu_ops.checkpoints.cache`.
+        is_sound: Whether the tables of a file were validated before, and found to be what their owner asks for.
 
     Raises:
         SourceError: A file is missing, damaged, too large, or cannot be read.
     """
     content = {each: read_file(folder, each) if fetch is None else fetch(each) for each in state.files}
+    sound = {each for each in content if is_sound(each)}
 
     def table(rows: SavedRows) -> pa.Table:
         named = f"{folder.address(rows.file.name)}, byte {rows.at}"
+        trusted = replace(bounds, trust=True) if rows.file in sound else bounds
         with naming(named):
-            return arrow_files.read_table(content[rows.file].slice(rows.at, rows.size), None, named, bounds)
+            return arrow_files.read_table(content[rows.file].slice(rows.at, rows.size), None, named, trusted)
 
     def part(saved: SavedPart) -> StatePart:
         rows = table(saved.rows)
         of = f"{folder.address(saved.rows.file.name)} is damaged"
         _check_part(of, saved, rows)
         gone = None if saved.gone is None else _gone(of, table(saved.gone.rows), rows.num_rows)
-        return StatePart(lambda: rows, saved.name, saved.rows.size, saved.passed, saved.beyond, gone)
+        is_known = saved.rows.file in sound and saved.name is not None
+        return StatePart(lambda: rows, saved.name, saved.rows.size, saved.passed, saved.beyond, gone, is_known)
 
     return {name: tuple(map(part, parts)) for name, parts in state.tables.items()}
 

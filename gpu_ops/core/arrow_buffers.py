@@ -37,6 +37,16 @@ def integers(array: pa.Array) -> npt.NDArray[np.signedinteger[Any]]:
     return values
 
 
+def in_one(column: pa.ChunkedArray) -> pa.Array:
+    """A column as one array. If it has one chunk, that is it; Arrow's own ``combine_chunks`` copies it even then.
+
+    Examples:
+        >>> in_one(pa.chunked_array([[1], [2]])).to_pylist()
+        [1, 2]
+    """
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+
+
 def booleans(array: pa.Array) -> npt.NDArray[np.bool_]:
     """The values of an array of booleans without nulls.
 

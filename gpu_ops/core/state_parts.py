@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gpu_ops.core.arrow_buffers import integers, nulls
+from gpu_ops.core.arrow_buffers import in_one, integers, nulls
 from gpu_ops.core.state_tables import Tables
 
 
@@ -39,6 +39,8 @@ class StatePart:
         passed: How many rows at the beginning are not wanted.
         beyond: Which of the others are wanted by their places; None for all.
         gone: Which rows are not wanted in any case, a bool for each; None for none.
+        is_sound: Whether these rows were restored from the same file before, and were what their table asks for: then
+            they are not looked at again.
 
     Examples:
         >>> part = StatePart(lambda: pa.table({"n": [1, 2, 3]}), "r1", passed=1, gone=np.array([False, False, True]))
@@ -52,6 +54,7 @@ class StatePart:
     passed: int = 0
     beyond: Beyond | None = None
     gone: Any | None = None
+    is_sound: bool = False
 
     @classmethod
     def of(cls, table: pa.Table) -> StatePart:
@@ -63,7 +66,7 @@ class StatePart:
         rows = self.rows()
         keep = None if self.gone is None else ~self.gone
         if self.beyond is not None:
-            places = rows[self.beyond.column].combine_chunks()
+            places = in_one(rows[self.beyond.column])
             above = integers(places) > self.beyond.limit
             above |= nulls(places) if places.null_count else False
             keep = above if keep is None else keep & above
@@ -75,6 +78,15 @@ class StatePart:
 
 Parts = Mapping[str, Sequence[StatePart]]
 """A state: the parts of its tables, by the names of the tables."""
+
+
+def doubtful(parts: Parts) -> dict[str, pa.Table]:
+    """The tables that parts make up, without the rows of those that are known to be sound."""
+    return {
+        name: joined([part.rows().slice(0, 0) if part.is_sound else part.wanted() for part in each])
+        for name, each in parts.items()
+        if each
+    }
 
 
 def whole(parts: Parts) -> dict[str, pa.Table]:

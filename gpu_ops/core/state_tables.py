@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from gpu_ops.core.arrow_buffers import integers, nulls
+from gpu_ops.core.arrow_buffers import in_one, integers, nulls
 from gpu_ops.core.polars_frames import to_frame
 from gpu_ops.errors import SourceError
 
@@ -139,7 +139,7 @@ class _Check:
     def __init__(self, where: str, declared: StateTable, table: pa.Table, rules: Sequence[RowRule]) -> None:
         self._where, self._declared, self._table = where, declared, table
         self._check_columns()
-        self._arrays = {name: table[name].combine_chunks() for name in table.column_names}
+        self._arrays = {name: in_one(table[name]) for name in table.column_names}
         for name in table.column_names:
             self._check_column(name, declared.columns[name])
         for name in table.column_names:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
-from gpu_ops.core.arrow_buffers import integers, nulls, to_arrow
+from gpu_ops.core.arrow_buffers import in_one, integers, nulls, to_arrow
 from gpu_ops.core.polars_frames import from_frame, to_frame
 from gpu_ops.core.state_tables import Field, RowRule, StateTable, Tables, check, counter
 from gpu_ops.core.time import MAX_TIME, MIN_TIME, TIME_TYPE
@@ -31,7 +31,6 @@ from gpu_ops.ingest.arrival_kernel import (
 )
 from gpu_ops.ingest.arrivals import ArrivalKind
 from gpu_ops.ingest.held import HeldRows
-from gpu_ops.ingest.rows import whole
 
 Ints = npt.NDArray[np.int64]
 
@@ -234,7 +233,7 @@ def as_struct(payload: pa.Table, rows: int) -> pa.Array:
     """A payload as one struct column, so that its field names cannot collide."""
     if not payload.num_columns:
         return pa.Array.from_buffers(pa.struct([]), rows, [None])
-    return pa.StructArray.from_arrays([whole(column) for column in payload.columns], fields=list(payload.schema))
+    return pa.StructArray.from_arrays([in_one(column) for column in payload.columns], fields=list(payload.schema))
 
 
 def tables(state: State) -> dict[str, pa.Table]:

@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from gpu_ops.core import types
+from gpu_ops.core.arrow_buffers import in_one
 from gpu_ops.core.arrow_types import fields_of
 from gpu_ops.core.bounds import Bounds
 from gpu_ops.core.time import LIFETIME
@@ -17,7 +18,6 @@ from gpu_ops.ingest.files import FileFormat
 from gpu_ops.ingest.kinds import kind_columns
 from gpu_ops.ingest.raw import open_raw, refuse_duplicates
 from gpu_ops.ingest.raw_source import PIECE_ROWS, RawSource
-from gpu_ops.ingest.rows import whole
 from gpu_ops.ingest.rules import (
     NO_ZONE,
     Ambiguous,
@@ -229,7 +229,7 @@ def _check_text_zones(raw: RawSource, sides: list[TimeColumn]) -> None:
     for side in sides:
         if side.name not in names:
             continue
-        written = side.read(whole(first.table[side.name]))
+        written = side.read(in_one(first.table[side.name]))
         if NO_ZONE in written.faults:
             row = int(written.faults[NO_ZONE].argmax())
             raise TimeError(

@@ -36,11 +36,6 @@ def _plainly(table: pa.Table, pick: Callable[[pa.Table], pa.Table]) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=table.schema)
 
 
-def whole(column: pa.ChunkedArray) -> pa.Array:
-    """A column as one array, without a copy if it has one chunk."""
-    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
-
-
 def _without_views(kind: pa.DataType) -> pa.DataType:
     if is_view(kind):
         return pa.large_string() if is_text(kind) else pa.large_binary()

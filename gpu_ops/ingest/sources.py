@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from gpu_ops.core.arrow_buffers import to_arrow
+from gpu_ops.core.arrow_buffers import in_one, to_arrow
 from gpu_ops.core.bounds import TRUSTLESS
 from gpu_ops.core.soundness import sound
 from gpu_ops.core.time import LIFETIME
@@ -17,7 +17,7 @@ from gpu_ops.ingest.arrivals import Arrivals
 from gpu_ops.ingest.counts import Counts
 from gpu_ops.ingest.kinds import KindColumns, Kinds
 from gpu_ops.ingest.raw_source import PIECE_ROWS, Piece, RawSource
-from gpu_ops.ingest.rows import keep_rows, whole
+from gpu_ops.ingest.rows import keep_rows
 from gpu_ops.ingest.rules import IngestReport, NullEnd, OnInvalid
 from gpu_ops.ingest.times import TimeColumn
 from gpu_ops.ingest.validate import (
@@ -193,11 +193,11 @@ class EventSource:
     def _validated(
         self, table: pa.Table, names: list[str], place: RowPlace, counts: Counts, *, point_ends: bool = False
     ) -> Arrivals:
-        start = self._start.read(whole(table[self._start.name]))
+        start = self._start.read(in_one(table[self._start.name]))
         end = None
         kinds = self._kinds.read(table) if self.marked else None
         if self._end is not None:
-            end = self._end.read(whole(table[self._end.name]))
+            end = self._end.read(in_one(table[self._end.name]))
             if kinds is not None:
                 end = read_ends(end, kinds)
             if self._null_end == "open":

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gpu_ops.core.arrow_buffers import booleans
+from gpu_ops.core.arrow_buffers import booleans, in_one
 from gpu_ops.core.time import TIME_TYPE
-from gpu_ops.ingest.rows import keep_rows, whole
+from gpu_ops.ingest.rows import keep_rows
 
 
 @dataclass(frozen=True)
@@ -71,5 +71,5 @@ def alive(table: pa.Table, start: int | None, end: int | None) -> pa.Table:
     for holds, side, bound in tests:
         if bound is not None:
             mask = pc.fill_null(holds(table[side], pa.scalar(bound, TIME_TYPE)), fill_value=False)
-            table = keep_rows(table, booleans(whole(mask)))
+            table = keep_rows(table, booleans(in_one(mask)))
     return table

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from gpu_ops.checkpoints.cache import Cache
 from gpu_ops.checkpoints.saved_states import SavedState, read_state, write_state
 from gpu_ops.checkpoints.state_files import StateFile
-from gpu_ops.core.state_parts import Beyond, Parts, StatePart, whole
+from gpu_ops.core.state_parts import Beyond, Parts, StatePart, doubtful, whole
 from gpu_ops.errors import SourceError
 from gpu_ops.microbatches.folders import LocalFolder
 
@@ -126,6 +126,32 @@ def test_a_cache_reads_a_file_once_and_forgets_what_was_not_used_for_long(tmp_pa
         written = next(each for each in _listed(folder) if each.name == path.name)
         small.fetch(folder, written)
     assert [each.name.split("-")[3] for each in (tmp_path / "small").iterdir()] == ["new"]
+
+
+def test_a_file_that_was_found_sound_is_not_looked_at_again(tmp_path: Path) -> None:
+    folder = LocalFolder(tmp_path / "saves")
+    folder.make()
+    parts = {
+        "rows": [StatePart(lambda: LARGE, "r-1"), StatePart(lambda: LARGE.slice(0, 9), "r-2")],
+        "passing": [StatePart(lambda: LARGE)],
+        "broken": [StatePart(lambda: LARGE, "b-1", gone=np.arange(LARGE.num_rows) % 2 == 0)],
+    }
+    saved = write_state(folder, "000000000001-", parts, {})
+    assert saved.lasting == {saved.tables[name][0].rows.file for name in ("rows", "broken")}
+    cache = Cache(tmp_path / "cache")
+    sound = saved.tables["rows"][0].rows.file
+    assert not cache.is_sound(sound, "a")
+    cache.note_sound(sound, "a")
+    assert cache.is_sound(sound, "a")
+    assert not cache.is_sound(sound, "b")
+    assert not cache.is_sound(StateFile(sound.name, sound.size, sound.crc ^ 1), "a")
+    read = read_state(folder, saved, fetch=cache.of(folder), is_sound=lambda file: cache.is_sound(file, "a"))
+    assert [part.is_sound for part in read["rows"]] == [True, False]
+    assert not read["passing"][0].is_sound
+    known, every = doubtful(read), whole(read)
+    assert known["rows"].equals(LARGE.slice(0, 9))
+    assert known["broken"].equals(every["broken"])
+    assert every["rows"].num_rows == LARGE.num_rows + 9
 
 
 def _listed(folder: LocalFolder) -> list[StateFile]:

@@ -8,15 +8,19 @@ import zlib
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pyarrow as pa
 import pytest
 
 import gpu_ops as g
+from gpu_ops.checkpoints import saved_states
 from gpu_ops.checkpoints.cache import Cache
 from gpu_ops.checkpoints.manifests import Manifests, TakenError, manifest_name, prefix
 from gpu_ops.checkpoints.saved_states import SavedState
 from gpu_ops.core.bounds import TRUSTLESS
+from gpu_ops.core.state_parts import doubtful
+from gpu_ops.engines.live import restoring
 from gpu_ops.engines.live.restored import Start, restored_state
 from gpu_ops.engines.live.running_query import RunningQuery
 from gpu_ops.engines.live.saving import save_state
@@ -283,6 +287,30 @@ def test_a_state_goes_from_machine_to_machine(tmp_path: Path) -> None:
     go_on(live)
     assert again.state() == live.state()
     assert save_state(again, folder, prefix(2, "part-3-"), before=sent).files
+
+
+@pytest.mark.parametrize("name", QUERIES)
+def test_what_is_mapped_from_a_cache_is_what_was_read(tmp_path: Path, name: str) -> None:
+    """Each run has a file of its own. The second restore does without these files, and looks at none of their rows."""
+    query = QUERIES[name]()
+    folder = LocalFolder(tmp_path / "epochs")
+    folder.make()
+    live, cache, start = at_rest(query), Cache(tmp_path / "cache"), Start(query._plan, "cpu")
+    with mock.patch.object(saved_states, "_APART", 1):
+        saved = save_state(live, folder, prefix(1, "a-"))
+        restored_state("epoch 1", folder, saved, start, TRUSTLESS, cache)
+        for file in saved.lasting:
+            (tmp_path / "epochs" / file.name).unlink()
+        with mock.patch.object(restoring, "doubtful", side_effect=doubtful) as looked:
+            again = restored_state("epoch 1", folder, saved, start, TRUSTLESS, cache)
+        seen = [parts for (parts,), _ in looked.call_args_list]
+        sound = {part.name for parts in seen for each in parts.values() for part in each if part.is_sound}
+        saved_parts = [part for parts in saved.tables.values() for part in parts]
+        assert sound == {part.name for part in saved_parts if part.rows.file in saved.lasting}
+        assert again.state() == live.state()
+        go_on(again)
+        go_on(live)
+        assert again.state() == live.state()
 
 
 @pytest.mark.parametrize("device", ["cpu", "array"])

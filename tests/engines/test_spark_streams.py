@@ -81,6 +81,42 @@ def test_a_query_from_its_first_epoch_to_its_end(spark: SparkSession, tmp_path: 
     assert len(list((tmp_path / "checkpoint" / "epochs").glob("*.manifest"))) == 2  # the last two epochs
 
 
+def test_a_state_is_mapped_where_it_was_restored_before(spark: SparkSession, tmp_path: Path) -> None:
+    """Each start restores it; one of them without its large file, of which the executor has a copy."""
+    count, keys = 60_000, "abcd"
+    many = [(0, 1_000 + number % 9_000, keys[number % 4], number % 100) for number in range(count)]
+    few = [[(100 * number, 20_000, "a", 1), (100 * number + 7, 20_000, "b", 2)] for number in range(1, 6)]
+    epochs = [many, *few]
+    put(tmp_path / "in", 0, many)
+    stream_of = stream(spark, tmp_path / "in").advance_time("10s", late="drop")
+    query = stream_of.by("item").snapshot().agg(n=g.count(), total=g.sum("price"))
+    where: dict[str, Any] = {"into": tmp_path / "out", "checkpoint": tmp_path / "checkpoint"}
+    for number, epoch in enumerate(epochs[:4]):
+        put(tmp_path / "in", number, epoch)
+        run(query, **where, partitions=1)
+    states = (tmp_path / "checkpoint" / "epochs").glob("*.state")
+    (large,) = (each for each in states if each.stat().st_size >= 1 << 20)
+    context: Any = spark.sparkContext
+    (copy,) = Path(context.getConf().get("spark.local.dir")).glob(f"*/gpu_ops-states/*{large.name}")
+    assert copy.read_bytes() == large.read_bytes()
+    assert list(copy.parent.glob(f"*{large.stem}*.sound"))
+
+    content = large.read_bytes()
+    large.unlink()
+    put(tmp_path / "in", 4, epochs[4])
+    run(query, **where)
+    copy.unlink()
+    put(tmp_path / "in", 5, epochs[5])
+    with pytest.raises(g.SourceError, match=f"{large.name} is missing"):
+        run(query, **where)
+    large.write_bytes(content)
+    run(query, **where)
+    query.end_on_spark(**where)
+    everything = g.events(table([row for epoch in epochs for row in epoch]), start="at", end="till", unit="s")
+    expected = everything.by("item").snapshot().agg(n=g.count(), total=g.sum("price")).collect()
+    same(g.epochs(tmp_path / "out").read(), expected)
+
+
 def test_no_answer_comes_from_all_rows_of_a_stream(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     query = best(stream(spark, tmp_path / "in"))

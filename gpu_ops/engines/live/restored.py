@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -14,6 +16,7 @@ from gpu_ops.checkpoints.cache import Cache
 from gpu_ops.checkpoints.saved_states import SavedState
 from gpu_ops.core.bounds import TRUSTLESS, Bounds
 from gpu_ops.core.state_parts import Parts, in_parts
+from gpu_ops.core.version import VERSION
 from gpu_ops.engines.live.checkpoints import read_checkpoint
 from gpu_ops.engines.live.fingerprints import IfFunctionsChanged
 from gpu_ops.engines.live.restoring import ours
@@ -97,12 +100,32 @@ def restored_state(
         state: The state.
         start: The query.
         bounds: How far the files are trusted.
-        cache: Files that are on this machine already are taken from there.
+        cache: Lasting files that are on this machine already are mapped from there; those that this plan was restored
+            from before are not validated again.
 
     Raises:
         SourceError: A file is missing or damaged, or the state is of another query.
     """
-    return _restored(path, lambda: load_state(folder, state, bounds, cache), start, trusted=bounds.trust)
+    by = _declarations(state)
+    made = _restored(path, lambda: load_state(folder, state, bounds, cache, by), start, trusted=bounds.trust)
+    if cache is not None:
+        _note_sound(cache, state, made, by)
+    return made
+
+
+def _declarations(state: SavedState) -> str:
+    """A name for what this version asks of the tables of a plan."""
+    return hashlib.sha256(json.dumps([VERSION, state.facts.get("plan")]).encode()).hexdigest()[:16]
+
+
+def _note_sound(cache: Cache, state: SavedState, made: RunningQuery, by: str) -> None:
+    """Note which files a query has taken as they are: of rows that were not in order it has made others."""
+    fresh = {file for file in state.lasting if not cache.is_sound(file, by)}
+    if fresh:
+        taken = {part.name for parts in made.state_parts().values() for part in parts}
+        parts = [part for each in state.tables.values() for part in each]
+        for file in fresh - {part.rows.file for part in parts if part.name not in taken}:
+            cache.note_sound(file, by)
 
 
 def _restored(path: str | Path, read: Read, start: Start, *, trusted: bool) -> RunningQuery:

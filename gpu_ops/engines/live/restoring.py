@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import polars as pl
 import pyarrow as pa
 
-from gpu_ops.core.state_parts import Parts, in_parts, whole
+from gpu_ops.core.state_parts import Parts, doubtful, in_parts
 from gpu_ops.core.state_tables import OLDER, Field, StateTable, Tables, check
 from gpu_ops.devices import Device
 from gpu_ops.engines.live.facts import PLAN, check_facts
@@ -98,7 +98,7 @@ def put_node_back(path: Path | str, number: int, node: RunningNode, parts: Parts
     if node.own is None:
         return
     of = f"The checkpoint {path} is damaged: node {number} ({node.node.describe()})"
-    check(of, whole(parts), node.own.declared, trusted=trusted)
+    check(of, doubtful(parts), node.own.declared, trusted=trusted)
     node.own.put_back(parts)
 
 

@@ -12,9 +12,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+import pyarrow as pa
+
 from gpu_ops.checkpoints.cache import Cache
 from gpu_ops.checkpoints.manifests import Manifest, Manifests, check_keep, new_folder, prefix
 from gpu_ops.checkpoints.saved_states import SavedState, read_state, write_state
+from gpu_ops.checkpoints.state_files import StateFile, read_file
 from gpu_ops.core.bounds import TRUSTLESS, Bounds
 from gpu_ops.core.state_parts import Parts
 from gpu_ops.engines.live.checkpoints import FORMAT, made_by
@@ -52,7 +55,7 @@ def save_state(live: Saved, folder: Folder, names: str, before: SavedState | Non
 
 
 def load_state(
-    folder: Folder, saved: SavedState, bounds: Bounds = TRUSTLESS, cache: Cache | None = None
+    folder: Folder, saved: SavedState, bounds: Bounds = TRUSTLESS, cache: Cache | None = None, by: str = ""
 ) -> tuple[Mapping[str, Any], Parts]:
     """The facts and the tables of a saved state, these in parts.
 
@@ -60,12 +63,20 @@ def load_state(
         folder: The folder with its files.
         saved: What `save_state` gave.
         bounds: How far the files are trusted.
-        cache: Files that are on this machine already are taken from there.
+        cache: Lasting files that are on this machine already are taken from there.
+        by: Whose declarations tables in the cache may be known to fulfil (`Cache.is_sound`).
 
     Raises:
         SourceError: A file is missing, damaged, too large, or cannot be read.
     """
-    return saved.facts, read_state(folder, saved, bounds, None if cache is None else cache.of(folder))
+    if cache is None:
+        return saved.facts, read_state(folder, saved, bounds)
+    lasting = saved.lasting
+
+    def fetch(file: StateFile) -> pa.Buffer:
+        return cache.fetch(folder, file) if file in lasting else read_file(folder, file)
+
+    return saved.facts, read_state(folder, saved, bounds, fetch, lambda file: cache.is_sound(file, by))
 
 
 @dataclass

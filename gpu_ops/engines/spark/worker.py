@@ -259,8 +259,17 @@ def scratch_folder() -> str | None:
 
     Spark removes it with the executor, even if a worker was killed, as Spark kills those of tasks that it gives up.
     """
-    folders = [each for each in os.environ.get("SPARK_LOCAL_DIRS", "").split(",") if Path(each).is_dir()]
+    folders = _local_folders()
     return folders[os.getpid() % len(folders)] if folders else None
+
+
+def executor_folder() -> str | None:
+    """The folder that all workers of an executor share; None outside of one. Spark removes it with the executor."""
+    return next(iter(_local_folders()), None)
+
+
+def _local_folders() -> list[str]:
+    return [each for each in os.environ.get("SPARK_LOCAL_DIRS", "").split(",") if Path(each).is_dir()]
 
 
 def _restored(

@@ -149,7 +149,7 @@ class RowRuns(SortedRuns[AxisRows]):
         """Restore a run that `parts` gave; one that is not in order, or of other groups, is made anew.
 
         Args:
-            part: What is known of it.
+            part: What is known of it. If it is sound, its order is not looked at again.
             rows: All its rows.
             groups: How many groups there are.
 
@@ -160,20 +160,24 @@ class RowRuns(SortedRuns[AxisRows]):
         run = Run(str(part.name), rows, len(rows), gone=None if part.gone is None else array(part.gone))
         if not self._by_group:
             run.passed, run.left = part.passed, len(rows) - part.passed
-            in_order = self._device.kernels.ascends(getattr(rows, self._place))
         else:
             if part.beyond is not None:
                 self._done = part.beyond.limit if self._done is None else max(self._done, part.beyond.limit)
                 run.passed = int((rows.high <= part.beyond.limit).sum())
             lasting = rows.high > (BEFORE if part.beyond is None else part.beyond.limit)
             run.left = int((lasting if run.gone is None else lasting & ~run.gone).sum())
-            in_order = self._device.kernels.is_ordered(rows.code, getattr(rows, self._place))
         rest = self._rest(run)
-        if in_order and bool((rows.code >= 0).all()) and bool((rows.code < groups).all()):
+        if part.is_sound or self._is_run(rows, groups):
             self.runs.append(run)
         else:
             self.put_back(rest)
         return rest
+
+    def _is_run(self, rows: AxisRows, groups: int) -> bool:
+        """Whether rows are in order, and of these groups."""
+        kernels, places = self._device.kernels, getattr(rows, self._place)
+        in_order = kernels.is_ordered(rows.code, places) if self._by_group else kernels.ascends(places)
+        return in_order and bool((rows.code >= 0).all()) and bool((rows.code < groups).all())
 
     def put_back(self, rows: AxisRows) -> None:
         """Restore what `rows` gave, in any order."""

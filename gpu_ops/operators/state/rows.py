@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gpu_ops.core.arrow_buffers import booleans, integers, nulls, to_arrow
+from gpu_ops.core.arrow_buffers import booleans, in_one, integers, nulls, to_arrow
 from gpu_ops.core.sorted_runs import SortedRuns
 from gpu_ops.core.time import MAX_TIME, TIME_TYPE
 from gpu_ops.devices import Device
@@ -109,15 +109,15 @@ def shown_time(ticks: Any) -> pa.Array:
 
 
 def rows_from_arrow(table: pa.Table, device: Device) -> AxisRows:
-    """The rows of which `AxisRows.to_arrow` made a table."""
+    """The rows of which `AxisRows.to_arrow` made a table: on the CPU over its memory, which may be a mapped file."""
     arrays: dict[str, Any] = {}
     frame: dict[str, Any] = {}
     columns: dict[tuple[str, str], list[Any]] = {}
     valid: dict[tuple[str, str], Any] = {}
     for name in table.column_names:
-        whole = table[name].combine_chunks()
+        whole = in_one(table[name])
         if name in {_CODE, _LOW, _HIGH}:
-            places = np.where(nulls(whole), _UNKNOWN, integers(whole)) if whole.null_count else integers(whole).copy()
+            places = np.where(nulls(whole), _UNKNOWN, integers(whole)) if whole.null_count else integers(whole)
             arrays[name] = device.columns.array(places)
             continue
         column, form, *at = name.rsplit(".", 2) if not name.endswith(".frame") else (name[: -len(".frame")], "frame")
@@ -144,7 +144,7 @@ def _values(array: pa.Array) -> Any:
         return booleans(array)
     whole = integers(array)
     wanted = np.dtype(array.type.to_pandas_dtype())
-    return whole.view(wanted).copy()
+    return whole.view(wanted)
 
 
 def concat_rows(pieces: Sequence[AxisRows], device: Device) -> AxisRows:

@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
 
+from gpu_ops.checkpoints.cache import Cache
 from gpu_ops.checkpoints.manifests import prefix
 from gpu_ops.checkpoints.saved_states import SavedState
 from gpu_ops.core.arrow_buffers import integers
@@ -35,7 +36,7 @@ from gpu_ops.engines.spark.sides import Slots
 from gpu_ops.engines.spark.source import CTI, FAULT
 from gpu_ops.engines.spark.streams.clocks import Clock, Moves
 from gpu_ops.engines.spark.type_codecs import decoded_arrays, encoded_schema
-from gpu_ops.engines.spark.worker import worker_device
+from gpu_ops.engines.spark.worker import executor_folder, worker_device
 from gpu_ops.microbatches.files import write
 from gpu_ops.microbatches.folders import open_folder
 from gpu_ops.plan.nodes import Node
@@ -250,7 +251,14 @@ def _restored(task: EpochTask, shard: int, device: str, kept: _Kept | None) -> t
     saved = SavedState.from_json(f"The state of shard {shard}", before["saved"])
     # Only tasks write there: damage is looked for, and what is sound is not doubted. The driver has compared functions.
     start = Start(task.plan, device, if_functions_changed="accept")
-    return restored_state(task.state, open_folder(task.state, None), saved, start, Bounds(trust=True)), saved
+    folder, trusted = open_folder(task.state, None), Bounds(trust=True)
+    return restored_state(task.state, folder, saved, start, trusted, _cache()), saved
+
+
+def _cache() -> Cache | None:
+    """Copies of states on the executor's own disk, for all its workers; None outside of an executor."""
+    folder = executor_folder()
+    return None if folder is None else Cache(Path(folder, "gpu_ops-states"))
 
 
 def _latest(table: pa.Table) -> int | None:
