@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from gpu_ops.engines.live.fingerprints import IfFunctionsChanged
     from gpu_ops.engines.live.running_query import RunningQuery
     from gpu_ops.engines.local.shapes import Shape
+    from gpu_ops.engines.spark.streams.past import EpochState
     from gpu_ops.ingest import IngestReport
     from gpu_ops.ingest.sources import EventSource
     from gpu_ops.microbatches.files import WriteReport
@@ -392,6 +393,27 @@ class Answering(Verbs[Stream, Windowed, DataWindowed]):
 
         asked = (device, into, checkpoint, late_into, None, keep, if_functions_changed)
         query.go_back(query.open_epochs(self._plan, *asked), epoch)
+
+    def state_on_spark(self, *, checkpoint: str | Path, epoch: int | None = None) -> EpochState:
+        """What a query of `start_on_spark` knew after an epoch: its state as tables, its CTIs, how much was alive.
+
+        The driver reads it from the checkpoint, while the query runs or after it. The results as of an epoch are in
+        the sink: ``gpu_ops.epochs(path).read(epoch=5)`` of a folder, ``gpu_ops.store(path).read(until=6)`` of a store,
+        whose first batch has number 1.
+
+        Args:
+            checkpoint: As in `start_on_spark`.
+            epoch: One of the epochs that ``keep`` of `start_on_spark` has kept; the last one by default.
+
+        Raises:
+            PlanError: As `start_on_spark`.
+            SourceError: The folder is no checkpoint, or that of another query; the epoch is not kept (the error names
+                those that are); or a file is damaged.
+        """
+        self._check_stream(exact=False)
+        from gpu_ops.engines.spark.streams import past
+
+        return past.state_after(self._plan, checkpoint, epoch)
 
     def write(
         self,

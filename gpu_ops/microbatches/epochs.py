@@ -81,16 +81,17 @@ class Epochs:
             since: Take only epochs after this one.
 
         Raises:
-            PlanError: That epoch is not committed.
+            PlanError: That epoch is not committed; the error says which are.
         """
         numbers = sorted(self._numbers())
         if epoch is not None and epoch not in numbers:
-            raise PlanError(f"{self.path} has no epoch {epoch}.", remedy=f"The last one is {self.last}.")
+            there = f"it has epochs {numbers[0]} to {numbers[-1]}" if numbers else "it has none yet"
+            raise PlanError(f"{self.path} has no epoch {epoch}: {there}.", remedy="Take one that it has.")
         wanted = [number for number in numbers if since < number and (epoch is None or number <= epoch)]
         return [self.path / each["name"] for number in wanted for each in self._said(number)["files"]]
 
     def read(self, epoch: int | None = None, *, since: int = -1) -> pa.Table:
-        """The results of the epochs up to one; the arguments are those of `files`."""
+        """The results as of an epoch: of all epochs up to it. The arguments are those of `files`."""
         schema = self.schema
         return pa.concat_tables([empty_table(schema), *_tables(self.files(epoch, since=since), schema)])
 

@@ -12,6 +12,7 @@ from typing import Any, get_args
 
 import pyarrow as pa
 
+from gpu_ops.core.arguments import whole
 from gpu_ops.core.bounds import Bounds
 from gpu_ops.core.other_names import OtherNames
 from gpu_ops.core.own_errors import of_methods, own_errors
@@ -194,6 +195,7 @@ class Store(OtherNames):
         end: Instant | None = None,
         *,
         since: int = 0,
+        until: int | None = None,
         columns: Sequence[str] | None = None,
     ) -> pa.Table:
         """The events alive within ``[start, end)``. Files without such events are not opened.
@@ -202,6 +204,8 @@ class Store(OtherNames):
             start: Skip events that end at or before this time.
             end: Skip events that start at or after this time.
             since: Read only batches after this one.
+            until: Read only batches up to this one: what the store had when that was the last one, but for what has
+                expired since. A live query on Spark writes its epoch 5 as batch 6.
             columns: Payload columns; all by default.
 
         Returns:
@@ -210,8 +214,27 @@ class Store(OtherNames):
         Raises:
             SourceError: The store has no batch yet, or a file is damaged or lost.
             ColumnError: A column is unknown.
+            PlanError: The store has no batch of the number ``until``.
+
+        Examples:
+            >>> import gpu_ops as g
+            >>> import pyarrow as pa, tempfile
+            >>> store = g.store(tempfile.mkdtemp())
+            >>> for price in (3, 5):
+            ...     _ = store.append(
+            ...         g.events(pa.table({"at": [price], "price": [price]}), start="at", unit="s").collect()
+            ...     )
+            >>> store.read()["price"].to_pylist(), store.read(until=1)["price"].to_pylist()
+            ([3, 5], [3])
+            >>> store.read(until=3)
+            Traceback (most recent call last):
+            gpu_ops.errors.PlanError: ... has no batch 3 yet: the last one is 2. Take one that it has.
         """
         schema = self.schema
+        if until is not None and whole(until, name="until", least=1) > (last := self.sequence):
+            raise PlanError(
+                f"{self.path} has no batch {until} yet: the last one is {last}.", remedy="Take one that it has."
+            )
         names = list(LIFETIME)
         for name in schema.names if columns is None else columns:
             if name not in schema.names:
@@ -220,7 +243,7 @@ class Store(OtherNames):
         bounds = [
             None if bound is None else instant(bound, name=name) for name, bound in (("start", start), ("end", end))
         ]
-        tables = self.tables(names, since=since, start=bounds[0], end=bounds[1], schema=schema)
+        tables = self.tables(names, since=since, until=until, start=bounds[0], end=bounds[1], schema=schema)
         return pa.concat_tables([empty_table(pa.schema(map(schema.field, names))), *tables])
 
     def tables(

@@ -186,7 +186,7 @@ def test_what_does_not_go_back(spark: SparkSession, tmp_path: Path) -> None:
     query = counted(stream(spark, tmp_path))
     where: dict[str, Any] = {"into": tmp_path / "out", "checkpoint": tmp_path / "checkpoint"}
     drive(query, pieces, **where, partitions=1)
-    with pytest.raises(g.SourceError, match=r"has no epoch 0: it has 1, 2\."):
+    with pytest.raises(g.SourceError, match=r"keeps epoch 0 no longer: it has 1, 2\."):
         query.go_back_on_spark(0, **where)
     (tmp_path / "checkpoint" / "spark" / "offsets" / "1").unlink()
     with pytest.raises(g.SourceError, match="Epoch 1 was begun with other inputs"):

@@ -253,8 +253,9 @@ class EpochLog:
         return numbers[-1] - 1 if numbers else None
 
     def kept(self) -> list[int]:
-        """The committed epochs that are kept."""
-        return [number - 1 for number in self._manifests.numbers()]
+        """The committed epochs that are kept; while the query goes back, those that will remain."""
+        back = self.back()
+        return [number - 1 for number in self._manifests.numbers() if back is None or number - 1 <= back]
 
     @property
     def _manifests(self) -> Manifests:

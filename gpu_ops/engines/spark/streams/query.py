@@ -33,6 +33,7 @@ from gpu_ops.engines.spark.streams.log import (
     NamedFile,
     QueryRecord,
 )
+from gpu_ops.engines.spark.streams.past import kept_epoch
 from gpu_ops.engines.spark.streams.sinks import Published, Sink, local_path, sink
 from gpu_ops.engines.spark.streams.stream_plan import StreamPlan, hosts_of
 from gpu_ops.engines.spark.streams.task import BACK, EpochTask, run_epoch
@@ -465,14 +466,7 @@ def go_back(epochs: StreamDriver, epoch: int) -> None:
                 f"The query of {epochs.log.path} cannot go back: {each.lasts}.",
                 remedy="Results in a folder are taken back. Or start the query afresh, with a new checkpoint and sink.",
             )
-    kept = epochs.log.kept()
-    if epoch not in kept:
-        raise SourceError(
-            f"{epochs.log.path} has no epoch {epoch}: it has {', '.join(map(str, kept)) or 'none'}.",
-            remedy="Go back to one that it has; keep= says how many it keeps.",
-        )
-    manifest = epochs.log.committed(epoch)
-    assert manifest is not None  # noqa: S101  (it is one of those that are kept)
+    manifest = kept_epoch(epochs.log, epoch)
     if epochs.log.offsets(epoch) != manifest.offsets:
         raise epochs._other_inputs(epoch)  # noqa: SLF001  (of this module)
     epochs.log.go_back(epochs.record.query, epoch)
