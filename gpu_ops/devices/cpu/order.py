@@ -402,10 +402,12 @@ def partition(codes: Codes, groups: int, arrays: Sequence[Array]) -> tuple[Codes
     bounds, found = _places(codes, groups)
     if not _codes_ascend(codes):
         placed = [room(len(values), values.dtype) for values in arrays]
-        in_parallel(
-            lambda move: _scattered(codes, *move),
-            [(part, *move) for move in zip(arrays, placed, strict=True) for part in found],
-        )
+        moves = [(part, *move) for move in zip(arrays, placed, strict=True) for part in found]
+        if codes.size < PART:
+            for move in moves:
+                _scattered(codes, *move)
+        else:
+            in_parallel(lambda move: _scattered(codes, *move), moves)
         codes = group_codes(bounds)
     if not is_ordered(codes, placed[0]):
         # Within its group an event moves only a short way, which gathers quickly.
