@@ -380,6 +380,9 @@ class Builder(ExpressionBuilder):
         columns, types = (tuple(content), ()) if isinstance(content, list) else (None, content)
         return s.CreateSchema(name, columns, types, kind, options, place=place)
 
+    def create_schema_like(self, place: TextPlace, kind: str, name: str, *options: Any) -> s.CreateSchema:
+        return s.CreateSchema(name, (), (), kind, options, place=place)
+
     kind = staticmethod(_text)
     schema_types = staticmethod(_all)
 
@@ -450,6 +453,10 @@ class Builder(ExpressionBuilder):
 
     label = _node(s.ContextCategory)
     during = _node(s.StartEndContext)
+
+    def during_now(self, place: TextPlace, now: Any, end: Any = None) -> s.StartEndContext:
+        self._is_now(now)
+        return s.StartEndContext(None, end, place=place)
 
     def overlapping(self, place: TextPlace, distinct: Any, now: Any, start: Any, end: Any) -> s.OverlappingContext:
         return s.OverlappingContext(start, end, distinct, now is not None and self._is_now(now), place=place)

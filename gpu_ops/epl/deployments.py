@@ -28,6 +28,7 @@ from gpu_ops.epl.planning.variables import KnownVariable, VariableNames
 from gpu_ops.epl.planning.written_out import written_out
 from gpu_ops.epl.queries import Query, StreamTerm
 from gpu_ops.epl.running import Listening, RunningStatement
+from gpu_ops.epl.schemas import schema_of
 from gpu_ops.epl.sieves import Sieve
 from gpu_ops.epl.statements import (
     CreateContext,
@@ -45,7 +46,7 @@ from gpu_ops.errors import ColumnError, PlanError, QueryFailedError
 from gpu_ops.operators.runtime.steps import FirstFailure, running
 from gpu_ops.plan.nodes import Feed
 from gpu_ops.texts.binding.expressions import constant
-from gpu_ops.texts.binding.types import NULL, common_type, event_type, type_name, type_of
+from gpu_ops.texts.binding.types import NULL, common_type, type_name, type_of
 from gpu_ops.texts.feeding import TICKS
 from gpu_ops.texts.placed_error import HasPlace, failure_at, shown_in, unsupported
 from gpu_ops.texts.sent_rows import constants_given, names_given, table_of
@@ -551,17 +552,7 @@ class Deployments:
 
     def _add_schema(self, schema: CreateSchema) -> None:
         """Have the type of events that a text creates."""
-        if schema.columns is None or schema.options:
-            raise unsupported(schema, "schemas of other types", "Name the columns: create schema T (a int).")
-        for at, each in enumerate(schema.columns):
-            if any(each.name == other.name for other in schema.columns[:at]):
-                raise failure_at(each, f"Two properties are called {each.name!r}.", "Rename one of them.")
-            if each.type.name in self.types:
-                raise unsupported(each, "columns that are events of a type")
-        try:
-            fields = event_type({each.name: str(each.type) for each in schema.columns})
-        except ColumnError as error:
-            raise failure_at(schema, str(error)) from None
+        fields = schema_of(schema, self.types)
         known = self.types.get(schema.name)
         used = {name for each in self.alone.values() for name in (each.target, *each.plan.reads)}
         used |= {name for each in self.groups.values() for name in each.plan.reads}
@@ -706,12 +697,6 @@ class Deployments:
             )
         if statement.context and isinstance(create, CreateTable):
             raise unsupported(create, "tables within contexts")
-        if not self._asks:
-            raise unsupported(
-                create,
-                "named windows over data at rest",
-                "Run the text in a Runtime, or write orders.keep_all().rows().clip_by(…).",
-            )
         names = VariableNames(self.variables.known, self.types)
         create = names.as_now(create)
         ledger = self._ledger(clock)

@@ -161,6 +161,7 @@ update: "update" SELECTOR dotted alias assignments where
 // What is made
 
 create_schema: "create" kind "schema" NAME "as"? schema_content schema_option*
+             | "create" kind "schema" NAME schema_option+        -> create_schema_like
 kind: NAME?
 ?schema_content: columns | dotted ("," dotted)* -> schema_types | STAR -> schema_types
 columns: "(" ")" | "(" column ("," column)* ")"
@@ -192,6 +193,7 @@ preallocate: "preallocate" -> yes | -> no
 category: label ("," label)* "from" events
 label: "group" "by"? expression "as" NAME
 during: "start" condition ("end" condition)?
+      | "start" annotation ("end" condition)?                    -> during_now
 overlapping: "initiated" "by"? distinct_by now condition ended
            | "initiated" "by"? distinct_by annotation ended      -> overlapping_now
 distinct_by: ("distinct" "(" expression ("," expression)* ")")?

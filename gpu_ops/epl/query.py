@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import narwhals as nw
@@ -13,13 +14,16 @@ from gpu_ops.api.stream import Stream
 from gpu_ops.core.own_errors import own_errors
 from gpu_ops.core.turns import CLOCK, ORDER, PLACE, ROW
 from gpu_ops.epl.deployments import Deployments
+from gpu_ops.epl.parsing import parse
 from gpu_ops.epl.planning.updates import changed_arrivals
 from gpu_ops.epl.running import RunningStatement
+from gpu_ops.epl.told import deployed, is_told
 from gpu_ops.errors import PlanError, shown
 from gpu_ops.plan.arrivals import OnTurns, delivered, on_turns
 from gpu_ops.plan.joins import Union, cast_to
 from gpu_ops.plan.ledger import Inserted
 from gpu_ops.plan.nodes import Filter, Node
+from gpu_ops.plan.told import ToldStatements
 from gpu_ops.texts.at_rest import events_of
 from gpu_ops.texts.sent_rows import milliseconds
 
@@ -47,8 +51,8 @@ def query(
     it, as by `Runtime.send(…, at=…)`.
 
     Args:
-        text: One or more statements. Those before the last may make schemas, and insert into streams that later ones
-            read.
+        text: One or more statements. Those before the last may make schemas, insert into streams that later ones read,
+            and make and change named windows, tables and variables.
         inputs: The events of each type, where its name is no argument's.
         order: A column that all inputs have, which says in which order events come: whole numbers, or times.
         time: The column that says when an event comes: times, or milliseconds since 1970. Without it the clock stays at
@@ -103,7 +107,10 @@ def query(
     end = None if until is None else milliseconds(until) * _MILLISECOND
     moves = time is not None or is_stream == {True}
     turns = on_turns(nodes, order=order if moves else None, since=begin, until=end, moves=moves)
-    deployments = Deployments(irstream=default_selector == "irstream", device="cpu", errors=[], asks=False)
+    irstream = default_selector == "irstream"
+    if is_told(parse(text)):
+        return Stream(_told(turns, text, begin, irstream=irstream))
+    deployments = Deployments(irstream=irstream, device="cpu", errors=[], asks=False)
     for name, node in turns.arrivals.items():
         names = [each for each in node.schema.names if each not in {CLOCK, PLACE}]
         deployments.add_type(name, pa.schema([node.schema.field(each) for each in names]))
@@ -111,6 +118,34 @@ def query(
     if not made:
         raise PlanError("The text asks nothing.", remedy="Write a select as the last statement.")
     return Stream(_OverData(turns, deployments).answer(made))
+
+
+def _told(turns: OnTurns, text: str, since: int, *, irstream: bool) -> Node:
+    """What the last statement of a text delivers where statements change what others read."""
+    names = tuple(turns.arrivals)
+    arrivals = tuple(turns.arrivals.values())
+    node = ToldStatements(arrivals, turns.ticks, names, text, since, irstream, pa.schema([]))
+    _, made = deployed(node, "cpu")
+    for each in made[:-1]:
+        plan = each.plan
+        if not (each.target or plan.updates or plan.change or plan.setting or plan.creates or plan.variable):
+            raise _unread(each)
+    last = made[-1]
+    return delivered(replace(node, columns=last.plan.columns), turns.ticks, _columns_of(last), last.plan.shows)
+
+
+def _columns_of(statement: RunningStatement) -> dict[str, str]:
+    """The names of a statement's columns in its plan, and what they are called."""
+    columns = {f"@column {at}": each.name for at, each in enumerate(statement.plan.columns)}
+    if len(set(columns.values())) < len(columns):
+        raise PlanError("Two columns have one name.", remedy="Give one of them another: select a as b.")
+    return columns
+
+
+def _unread(statement: RunningStatement) -> PlanError:
+    return PlanError(
+        f"Nobody reads what the statement {statement.name!r} delivers.", remedy="Write insert into … before it."
+    )
 
 
 class _OverData:
@@ -126,16 +161,11 @@ class _OverData:
         *others, last = statements
         for each in others:
             if not (each.target or each.plan.updates or self._deployments.beside(each)):
-                raise PlanError(
-                    f"Nobody reads what the statement {each.name!r} delivers.", remedy="Write insert into … before it."
-                )
+                raise _unread(each)
         plan = last.plan
         if plan.updates:
             raise PlanError(f"The statement {last.name!r} changes events.", remedy="Write a select behind it.")
-        columns = {f"@column {at}": each.name for at, each in enumerate(plan.columns)}
-        if len(set(columns.values())) < len(columns):
-            raise PlanError("Two columns have one name.", remedy="Give one of them another: select a as b.")
-        return delivered(self._over(plan.node), self._turns.ticks, columns, plan.shows)
+        return delivered(self._over(plan.node), self._turns.ticks, _columns_of(last), plan.shows)
 
     def _over(self, plan: Node) -> Node:
         """A plan over these streams."""

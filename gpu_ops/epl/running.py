@@ -130,6 +130,11 @@ class DeliveredRows:
     def __iter__(self) -> Iterator[Delivery]:
         return map(self.delivery, range(len(self)))
 
+    def rows(self, kinds: Sequence[int]) -> tuple[pa.Table, Any, Any]:
+        """(the rows of some kinds, the kind of each, int64 place of each), in order."""
+        at = np.flatnonzero(self._shown & _of_kinds(self._kinds, kinds))
+        return self._rows.take(at), self._kinds[at], self._places[at]
+
     @property
     def numbers(self) -> Any:
         """The number of the statement, for each."""

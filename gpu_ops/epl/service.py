@@ -328,6 +328,21 @@ class Service:
             before: What the clock showed before them.
             first: The number of the first of them.
         """
+        parts, failures = self.taken(SomeTurns(arrived, ticks, before, first * TURN, self._turns.next * TURN))
+        sent = SentDeliveries(parts)
+        sent.tell()
+        for each in failures:
+            self._deployments.tell(each, "failed")
+        if failures and failures[0].failed is not None:
+            raise failures[0].failed
+        return sent
+
+    def taken(self, turns: SomeTurns) -> tuple[list[DeliveredPart], list[RunningStatement]]:
+        """Have the statements take some turns, and tell nobody.
+
+        Returns:
+            (what they deliver, the statements that have failed: first the one which would have done so first).
+        """
         deployments = self._deployments
         if self._seen != deployments.changes:
             mine = (each for each in deployments.alone.values() if each.home == self.name)
@@ -340,21 +355,15 @@ class Service:
                     self._updates[each.plan.updates].append(each)
         found: list[DeliveredPart] = []
         failures: list[RunningStatement] = []
-        for piece in SomeTurns(arrived, ticks, before, first * TURN, self._turns.next * TURN).pieces(self._order.cuts):
-            self._taken(piece, found, failures)
+        for piece in turns.pieces(self._order.cuts):
+            self._step(piece, found, failures)
             deployments.settle()
         self._taking = None
         if self._groups:  # as if each had been stepped in its turn
             failures.sort(key=lambda each: (max(deployments.depths[name] for name in each.plan.reads), each.number))
-        sent = SentDeliveries(found)
-        sent.tell()
-        for each in failures:
-            deployments.tell(each, "failed")
-        if failures and failures[0].failed is not None:
-            raise failures[0].failed
-        return sent
+        return found, failures
 
-    def _taken(self, turns: SomeTurns, found: list[DeliveredPart], failures: list[RunningStatement]) -> None:
+    def _step(self, turns: SomeTurns, found: list[DeliveredPart], failures: list[RunningStatement]) -> None:
         """Have the statements take some turns: what they deliver is added to what is found."""
         arrived, ticks, before = turns.arrived, turns.ticks, turns.before
         inserted: dict[str, list[PlacedRows]] = {}

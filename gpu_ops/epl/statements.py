@@ -440,13 +440,19 @@ class CategoryContext(Syntax):
 
 @dataclass(frozen=True)
 class StartEndContext(Syntax):
-    """`start condition end condition`: at most one partition at a time."""
+    """`start condition end condition`: at most one partition at a time.
 
-    start: Condition
+    Attributes:
+        start: What starts a partition; None for `@now`: there is always one.
+        end: What ends it.
+    """
+
+    start: Condition | None
     end: Condition | None = None
 
     def __str__(self) -> str:
-        return words(_condition("start", self.start), _condition("end", self.end))
+        start = "start @now" if self.start is None else _condition("start", self.start)
+        return words(start, _condition("end", self.end))
 
 
 @dataclass(frozen=True)

@@ -407,6 +407,7 @@ BODIES: list[tuple[str, Any]] = [
     ("create context C group a as x, group by b as y from U", context(
         s.CategoryContext((s.ContextCategory(a, "x"), s.ContextCategory(b, "y")), U))),
     ("create context C as start T as t end after 5 sec", context(s.StartEndContext(when("T", "t"), seconds(5)))),
+    ("create context C start @now end after 5 sec", context(s.StartEndContext(None, seconds(5)))),
     ("create context C start (0, 9, *, *, *) end pattern [A] as x", context(s.StartEndContext(
         q.Crontab((number(0), number(9), Wildcard(), Wildcard(), Wildcard())),
         s.ContextCondition(q.PatternSource(A), "x")))),

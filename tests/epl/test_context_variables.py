@@ -129,11 +129,20 @@ def test_wrong(text: str, said: str) -> None:
         runtime.deploy(text)
 
 
-def test_over_data_at_rest_there_are_none() -> None:
-    with pytest.raises(TextError, match="variables of contexts over data at rest"):
-        query(
-            KEYED, Add=pa.table({"k": ["a"], "v": [1], "seq": [1]}), Ask=pa.table({"k": ["a"], "seq": [2]}), order="seq"
-        )
+def test_over_data_at_rest_they_are_the_same() -> None:
+    text = """
+        create context ByKey partition by k from Add, k from Ask;
+        context ByKey create variable int seen = 10;
+        context ByKey on Add as a set seen = seen + a.v;
+        context ByKey select k, seen from Ask
+    """
+    add = pa.table({"k": ["a", "b", "a"], "v": pa.array([1, 5, 2], pa.int32()), "seq": [1, 3, 4]})
+    answer = query(text, Add=add, Ask=pa.table({"k": ["a", "b", "a"], "seq": [2, 5, 6]}), order="seq").collect()
+    assert answer.select(["k", "seen"]).to_pylist() == [
+        {"k": "a", "seen": 11},
+        {"k": "b", "seen": 15},
+        {"k": "a", "seen": 13},
+    ]
 
 
 def test_it_goes_with_its_statement() -> None:

@@ -63,6 +63,28 @@ def test_keys_are_joined_by_commas_or_by_and() -> None:
     assert _click(runtime, "a", 1) == [[{"user": "a", "v": 1, "n": 2}]]
 
 
+@pytest.mark.parametrize("end", ["after 10 sec", "pattern [every timer:interval(10 sec)]"], ids=["span", "pattern"])
+def test_one_behind_the_other(end: str) -> None:
+    """An instance starts at once, and the next one where it ends.
+
+    seconds   0          10          20          30          40
+    clicks       1    2     3              4           5
+    instance     0    0     1              2           3     1 begins at 13 s, 2 at 25 s, as the clock jumps there
+    """
+    runtime = _runtime(
+        f"""
+        create context Spans start @now end {end};
+        context Spans select context.id as id, sum(v) as s from Click;
+        """
+    )
+    runtime.advance(3_000)
+    found = []
+    for number, now in enumerate([3_000, 8_000, 13_000, 25_000, 35_000]):
+        runtime.advance(now)
+        found += _click(runtime, "a", number + 1)
+    assert found == [[{"id": id_, "s": s}] for id_, s in [(0, 1), (0, 3), (1, 3), (2, 4), (3, 5)]]
+
+
 @pytest.mark.parametrize("device", ["cpu", "array"])
 def test_sessions_from_login_to_logout(device: str) -> None:
     """Login a, click, login a again, click (two sessions see it), logout a (both end), click (none sees it)."""
@@ -334,6 +356,10 @@ def test_over_data_at_rest() -> None:
 @pytest.mark.parametrize(
     ("text", "construct"),
     [
+        (
+            "create context C start @now end Logout; context C select v from Click",
+            "contexts that start @now and end by events",
+        ),
         (
             "create context C context K partition by user from Click, context D start pattern [a=Login -> b=Logout]",
             "patterns that start one instance at a time, or one within another",

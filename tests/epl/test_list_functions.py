@@ -103,6 +103,7 @@ def test_in_clauses(tmp_path: Path, text: str, wanted: list[Any]) -> None:
     ("asked", "said"),
     [
         ("window(*).groupBy(e => e.k)", "no method 'groupBy' of lists"),
+        ("window(*).wheer(e => e.v > 1)", "Lists have no method 'wheer' with a function. .* Did you mean 'where'"),
         ("window(*).where()", "where(…) takes a function"),
         ("window(*).where(e => e.v)", "is of type int"),
         ("window(*).distinctOf()", "by values of type"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -17,72 +16,28 @@ import gpu_ops as g
 from gpu_ops import epl
 from gpu_ops.errors import ColumnError, PlanError, TextError, TimeError
 from gpu_ops.texts.binding.types import event_type
+from tests.support.epl_at_rest import live, rows, told
 from tests.support.epl_scripts import SCHEMA, Advance, Scenario, Send, asking, joins, scenarios
 from tests.support.examples import examples
-from tests.support.ticks import at_us
 
 _TIMES = pa.schema([("seq", pa.int64()), ("at", pa.int64())])
 
 
 def _frames(scenario: Scenario) -> tuple[dict[str, pa.Table], int]:
     """(the events of each type with their numbers and times, when the script ends)."""
-    now, rows = 0, {name: list[Mapping[str, Any]]() for name in SCHEMA}
+    now, sent = 0, {name: list[Mapping[str, Any]]() for name in SCHEMA}
     for number, step in enumerate(scenario.steps):
         if isinstance(step, Advance):
             now = step.now
         elif isinstance(step, Send):
-            rows[step.type_name].append({**step.row, "seq": number, "at": now})
+            sent[step.type_name].append({**step.row, "seq": number, "at": now})
     schemas = {name: pa.schema([*event_type(dict(SCHEMA[name])), *_TIMES]) for name in SCHEMA}
-    return {name: pa.Table.from_pylist(list(some), schemas[name]) for name, some in rows.items()}, now
-
-
-def _told(text: str, frames: Mapping[str, pa.Table], until: int) -> list[Mapping[str, Any]]:
-    """What the last statement of a text delivers in a runtime, event by event."""
-    runtime = epl.Runtime({name: table.schema for name, table in frames.items()})
-    last = runtime.deploy(text)[-1]
-    last.deliveries()
-    turns = len(runtime.statements) - 1  # each deployment is one
-    events = [(row["seq"], row["at"], name, row) for name, table in frames.items() for row in table.to_pylist()]
-    for _, time, name, row in sorted(events, key=lambda each: (each[1], each[0])):
-        if time > runtime.clock:
-            runtime.advance(time)
-        runtime.send(name, row)
-    if until > runtime.clock:
-        runtime.advance(until)
-    return [{**row, "turn": row["turn"] - turns} for row in last.deliveries().to_pylist()]
-
-
-def _rows(answer: pa.Table) -> list[Mapping[str, Any]]:
-    rows: list[Mapping[str, Any]] = answer.drop_columns(["start", "end"]).to_pylist()
-    return rows
+    return {name: pa.Table.from_pylist(list(some), schemas[name]) for name, some in sent.items()}, now
 
 
 def _arranged(rows: Sequence[Mapping[str, Any]], scenario: Scenario) -> list[Mapping[str, Any]]:
     """The rows as they came, unless those of a delivery have no order."""
     return sorted(rows, key=repr) if scenario.in_any_order else list(rows)
-
-
-def _live(query: g.Stream, frames: Mapping[str, pa.Table], device: str, chance: random.Random, folder: Path) -> Any:
-    """The same query live: the rows of each input in any cut, in any order that the CTIs allow."""
-    live, found = query.start(device=device), list[pa.Table]()
-    left = {name: table.sort_by("at") for name, table in frames.items() if name in live.input_ctis()}
-    while any(table.num_rows for table in left.values()):
-        name = chance.choice([name for name, table in left.items() if table.num_rows])
-        table, size = left[name], chance.randrange(1, 5)
-        some = table.slice(0, size)
-        shuffled = chance.sample(range(some.num_rows), some.num_rows)
-        live.push(some.take(pa.array(shuffled, pa.int64())), input=name)
-        left[name] = table.slice(size)
-        if chance.random() < 0.6:
-            rest = left[name]["at"].to_pylist()
-            live.advance(at_us(min(rest, default=50_000) * 1000), input=name)
-        if chance.random() < 0.5:
-            found.append(live.results())
-        if chance.random() < 0.2:
-            live.checkpoint(folder / "checkpoint")  # with the results that nobody has taken yet
-            live = g.restore(folder / "checkpoint", query, device=device)
-    live.close()
-    return pa.concat_tables([*found, live.results()])
 
 
 @pytest.mark.slow
@@ -95,8 +50,8 @@ def test_a_query_gives_what_a_runtime_delivers(device: str, scenario: Scenario) 
         query = epl.query(scenario.text, frames, order="seq", time="at", until=until)
     except TextError:
         return
-    told = _told(scenario.text, frames, until)
-    assert _arranged(_rows(query.collect(device=device)), scenario) == _arranged(told, scenario)
+    expected = told(scenario.text, frames, until)
+    assert _arranged(rows(query.collect(device=device)), scenario) == _arranged(expected, scenario)
 
 
 @pytest.mark.slow
@@ -112,8 +67,8 @@ def test_a_live_query_gives_it_in_any_cut(
     except TextError:
         return
     folder = tmp_path_factory.mktemp("live")
-    live = _rows(_live(query, frames, device, random.Random(seed), folder))
-    assert _arranged(live, scenario) == _arranged(_rows(query.collect(device=device)), scenario)
+    found = rows(live(query, frames, device, random.Random(seed), folder))
+    assert _arranged(found, scenario) == _arranged(rows(query.collect(device=device)), scenario)
 
 
 # What users see
@@ -131,9 +86,9 @@ def test_statements_insert_one_into_another() -> None:
     """
     frames = {"Withdrawal": _DRAWN, "Large": _DRAWN.slice(0, 1).set_column(0, "seq", pa.array([9]))}
     query = epl.query(text, frames, order="seq", time="at")
-    assert _rows(query.collect()) == _told(text, frames, 0)
-    assert _rows(query.collect(device="array")) == _told(text, frames, 0)
-    assert [row["total"] for row in _rows(query.collect())] == [5, 15, 22, 27, 29]
+    assert rows(query.collect()) == told(text, frames, 0)
+    assert rows(query.collect(device="array")) == told(text, frames, 0)
+    assert [row["total"] for row in rows(query.collect())] == [5, 15, 22, 27, 29]
 
 
 def test_expressions_are_declared_and_streams_are_made_in_any_order() -> None:
@@ -145,15 +100,15 @@ def test_expressions_are_declared_and_streams_are_made_in_any_order() -> None:
         select * from Larger
     """
     query = epl.query(text, Withdrawal=_DRAWN, order="seq")
-    assert [row["total"] for row in _rows(query.collect())] == [10, 24]
-    assert _rows(query.collect()) == _told(text, {"Withdrawal": _DRAWN}, 0)
+    assert [row["total"] for row in rows(query.collect())] == [10, 24]
+    assert rows(query.collect()) == told(text, {"Withdrawal": _DRAWN}, 0)
 
 
 def test_without_times_the_clock_stays() -> None:
     query = epl.query(
         "select current_timestamp() as now, amount from Withdrawal", Withdrawal=_DRAWN, order="seq", start=7
     )
-    assert [(row["turn"], row["now"], row["amount"]) for row in _rows(query.collect())] == [
+    assert [(row["turn"], row["now"], row["amount"]) for row in rows(query.collect())] == [
         (1, 7, 5),
         (2, 7, 7),
         (3, 7, 1),
@@ -182,7 +137,7 @@ def test_frames_come_back_as_what_they_were() -> None:
 def test_events_of_several_inputs_come_in_their_order_where_they_are_tied() -> None:
     frames = {"B": pa.table({"seq": [1]}), "A": pa.table({"seq": [1]})}
     text = "insert into C select 'a' as n from A; insert into C select 'b' as n from B; select n from C"
-    assert [row["n"] for row in _rows(epl.query(text, frames, order="seq").collect())] == ["b", "a"]
+    assert [row["n"] for row in rows(epl.query(text, frames, order="seq").collect())] == ["b", "a"]
 
 
 @pytest.mark.parametrize(

@@ -311,5 +311,9 @@ def test_variables_over_data_at_rest_are_constants() -> None:
     data = pa.table({"seq": [1, 2, 3], "v": pa.array([1, 5, 7], pa.int32())})
     text = "create variable int least = 5; expression twice {x => x * 2} select twice(v) as d from A(v >= least)"
     assert epl.query(text, A=data, order="seq").collect()["d"].to_pylist() == [10, 14]
-    with pytest.raises(TextError, match="gpu_ops has no variables that are set over data at rest"):
-        epl.query("create variable int n = 1; on A set n = v; select n from A", A=data, order="seq")
+
+
+def test_over_data_at_rest_they_are_set_too() -> None:
+    data = pa.table({"seq": [1, 2, 3], "v": pa.array([1, 5, 7], pa.int32())})
+    text = "create variable int n = 1; on A set n = v; select n from A"
+    assert epl.query(text, A=data, order="seq").collect()["n"].to_pylist() == [1, 5, 7]

@@ -393,7 +393,7 @@ def contexts(inner: Strategy) -> Strategy:
         st.builds(s.KeyedContext, some(keys, least=1, most=2), maybe(condition), maybe(condition)),
         st.builds(s.HashContext, some(hashes, least=1, most=2), st.integers(1, 100), st.booleans()),
         st.builds(s.CategoryContext, categories, events(inner)),
-        st.builds(s.StartEndContext, condition, maybe(condition)),
+        st.builds(s.StartEndContext, maybe(condition), maybe(condition)),
         st.builds(s.OverlappingContext, condition, maybe(condition), some(inner, most=2), st.booleans()),
         st.builds(s.OverlappingContext, st.none(), maybe(condition), some(inner, most=2), st.just(True)),
     )

@@ -56,12 +56,6 @@ def planned_change(
     on = with_context_properties(on)
     around = ContextNames(context, on)
     trigger, source, reads = on.trigger, on.trigger.source, list[str]()
-    if not ledger.asks:
-        raise unsupported(
-            on,
-            "named windows over data at rest",
-            "Run the text in a Runtime, or write orders.keep_all().rows().clip_by(…).",
-        )
     if isinstance(source, EventFilter):
         schema = known_type(source, ledger)
         if source.type_name == on.target:

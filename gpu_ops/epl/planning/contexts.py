@@ -102,6 +102,8 @@ class _LevelPlanner:
                 self._hashed(self._kind)
             case s.CategoryContext():
                 self._category(self._kind)
+            case s.StartEndContext(None, end):
+                self._overlapping(self._always(end))
             case s.StartEndContext() as kind if self._outer is None and is_life(kind):
                 self._lived(kind)
             case s.StartEndContext(start, end):
@@ -355,6 +357,16 @@ class _LevelPlanner:
             self._ended_by_pattern(ends)
             return
         self._ended(kind.terminated)
+
+    @staticmethod
+    def _always(end: s.Condition | None) -> s.OverlappingContext:
+        """A context that starts anew as it ends: what ends an instance starts the next one."""
+        clock = by_clock(end)
+        if end is not None and not isinstance(clock, e.Period | q.Crontab):
+            raise unsupported(
+                end, "contexts that start @now and end by events", "Say: initiated @now and A terminated by A."
+            )
+        return s.OverlappingContext(clock, clock, now=True)
 
     # Conditions
 

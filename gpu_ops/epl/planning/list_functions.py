@@ -23,7 +23,7 @@ from gpu_ops.texts import expressions as e
 from gpu_ops.texts.binding import types as t
 from gpu_ops.texts.binding.bound import Bound, as_type
 from gpu_ops.texts.binding.expressions import bind, bind_condition
-from gpu_ops.texts.binding.scope import BindingScope, is_aggregate
+from gpu_ops.texts.binding.scope import BindingScope, is_aggregate, unknown
 from gpu_ops.texts.placed_error import failure_at, unsupported
 
 _CONDITIONS = frozenset({"allof", "anyof", "countof", "firstof", "lastof", "takewhile", "takewhilelast", "where"})
@@ -44,6 +44,14 @@ _OF_SUBQUERIES = frozenset({"countof", "firstof", "lastof"})
 """Methods that lists have without a function by themselves (`functions`, `list_methods`), and sub-queries not."""
 
 _METHODS = (_CONDITIONS | _KEYS | _NUMBERS | _NEED | _COUNTS | _BESIDE | _PLAIN | _REFUSED) - _OF_SUBQUERIES
+
+
+NAMES = (
+    "allOf", "anyOf", "arrayOf", "average", "countOf", "distinctOf", "firstOf", "lastOf", "leastFrequent", "max",
+    "maxBy", "min", "minBy", "mostFrequent", "orderBy", "orderByDesc", "selectFrom", "sumOf", "takeWhile",
+    "takeWhileLast", "where",
+)  # fmt: skip
+"""The methods that take a function, as Esper spells them."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +125,7 @@ def planned_list_method(call: e.FunctionCall, scope: BindingScope, name: str) ->
     if method in _REFUSED:
         raise unsupported(call, f"method {call.name!r} of lists", "Group, or aggregate, in the statement itself.")
     if method not in _METHODS | _OF_SUBQUERIES:
-        raise unsupported(call, f"method {call.name!r} with a function")
+        raise unknown(call, f"Lists have no method {call.name!r} with a function.", call.name, NAMES, NAMES, "Methods")
     given, argument = call.arguments[0] if call.arguments else None, None
     if len(call.arguments) > 1:
         raise failure_at(call, f"{call.name}(…) takes one argument, and there are {len(call.arguments)}.")

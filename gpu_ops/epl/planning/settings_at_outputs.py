@@ -27,19 +27,17 @@ from gpu_ops.texts.placed_error import unsupported
 _TYPES = {**dict.fromkeys(COUNTS, t.INT), LAST_OUTPUT: t.LONG}
 
 
-def with_assignments(query: q.Query, names: VariableNames, ledger: Ledger) -> q.Query:
+def with_assignments(query: q.Query, names: VariableNames) -> q.Query:
     """A query in whose assignments at outputs variables are nodes of their own.
 
     Raises:
-        PlacedError: The data is at rest, or there is an output of first rows or of the content.
+        PlacedError: It is an output of first rows or of the content.
     """
     output = query.output
     if output is None or not isinstance(output.rate, q.OutputWhen) or not output.rate.assignments:
         return query
     if output.selection in {"first", "snapshot"}:
         raise unsupported(output, f"output {output.selection} … then set")
-    if not ledger.asks:
-        raise unsupported(output, "variables that are set over data at rest", "Run the text in a Runtime.")
     given = tuple(replace(each, value=names.each_time(each.value)) for each in output.rate.assignments)
     return replace(query, output=replace(output, rate=replace(output.rate, assignments=given)))
 

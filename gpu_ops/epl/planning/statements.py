@@ -114,7 +114,7 @@ def planned(statement: Statement, ledger: Ledger) -> PlannedStatement:
             raise unsupported(each, "match_recognize that is iterated alone (iterate_only)", "Leave the hint out.")
     context = context_of(statement, ledger)
     names.among(query)
-    query = with_context_properties(names.query(with_assignments(query, names, ledger)))
+    query = with_context_properties(names.query(with_assignments(query, names)))
     variables = VariableColumns(ledger.variables, names.found.changing)
     around = ContextNames(context, query)
     plan = _QueryPlanner(statement, query, ledger, variables, around).plan()

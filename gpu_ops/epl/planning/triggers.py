@@ -32,7 +32,6 @@ from gpu_ops.plan.nodes import Filter, Node, Project, extended, selected
 from gpu_ops.texts import expressions as e
 from gpu_ops.texts.binding.expressions import bind_condition
 from gpu_ops.texts.binding.scope import BoundStream, StreamScope
-from gpu_ops.texts.placed_error import unsupported
 
 
 def planned_setting(
@@ -44,8 +43,6 @@ def planned_setting(
         PlacedError: As `gpu_ops.epl.planning.statements.planned`.
     """
     source = on.trigger.source
-    if not ledger.asks:
-        raise unsupported(on, "variables that are set over data at rest", "Run the text in a Runtime.")
     names.among(on)
     on = with_context_properties(on)
     around = ContextNames(context, on)
@@ -95,13 +92,7 @@ def planned_setting(
 
 
 def planned_variable(create: s.CreateVariable, ledger: Ledger, context: KnownContext) -> PlannedStatement:
-    """The plan of a variable of a context: where it is set, what it becomes, and as an old row what it was.
-
-    Raises:
-        PlacedError: The data is at rest.
-    """
-    if not ledger.asks:
-        raise unsupported(create, "variables of contexts over data at rest", "Run the text in a Runtime.")
+    """The plan of a variable of a context: where it is set, what it becomes, and as an old row what it was."""
     name, known = create.name, ledger.variables[create.name]
     feed = feed_of(name, known)
     rows = [
