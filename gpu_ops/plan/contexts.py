@@ -421,6 +421,45 @@ class EndOutput(OfInstances):
 
 
 @dataclass(frozen=True, eq=False)
+class TimedOutput(EndOutput):
+    """Rows held back within their instance for so long, from its first one on; then they are output, at the next tick.
+
+    Each instance has a grid of its own (Esper: output every so long, within a context). A tick that passes several of
+    its points outputs once. Where an instance ends at the tick, it has ended before.
+
+    Attributes:
+        ticks: The ticks.
+        span: How far the points of a grid are apart, in ticks of time.
+        first: Whether the first delivery behind each point is output, as it comes, and all others are gone.
+        current: Whether each combination has the last row that it had where it has none.
+    """
+
+    ticks: Node | None = None
+    span: int = 0
+    first: bool = False
+    current: bool = False
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        assert self.ticks is not None  # noqa: S101  (it has them)
+        return self.rows, self.instances, self.ticks
+
+    def over(self, *inputs: Node) -> Node:
+        rows, instances, ticks = inputs
+        return replace(self, rows=rows, instances=instances, ticks=ticks)
+
+    def needs(self, wanted: Sequence[str]) -> Sequence[tuple[str, ...]]:
+        return [*super().needs(wanted), (CLOCK, ASK)]
+
+    def split(self, below: Sequence[Split]) -> Split:
+        return super().split(below[:2])
+
+    def describe(self) -> str:
+        which = "the first delivery" if self.first else super().describe().removeprefix("EndOutput of ")
+        return f"TimedOutput of {which}{' (or its last one)' * self.current}, every {ClockSpan(0, self.span)}"
+
+
+@dataclass(frozen=True, eq=False)
 class InstanceAsks(_OverInstances):
     """Where the content of instances is asked for, as points with their numbers.
 

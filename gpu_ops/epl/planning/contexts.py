@@ -106,7 +106,7 @@ class _LevelPlanner:
                 self._overlapping(self._always(end))
             case s.StartEndContext() as kind if self._outer is None and is_life(kind):
                 self._lived(kind)
-            case s.StartEndContext(start, end):
+            case s.StartEndContext(start, end) if start is not None:
                 self._options["keys"] = self._number
                 begins = by_clock(start)
                 # A crontab starts an instance at once in whose time the context begins; a pattern does not.

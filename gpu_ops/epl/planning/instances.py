@@ -11,13 +11,22 @@ from gpu_ops.core.turns import ASK, CLOCK, DUE, INSTANCE, MARK, NEW, ROW
 from gpu_ops.epl import queries as q
 from gpu_ops.epl import statements as s
 from gpu_ops.epl.patterns import EventFilter
-from gpu_ops.epl.planning.arguments import whole_number
+from gpu_ops.epl.planning.arguments import clock_span, whole_number
 from gpu_ops.epl.planning.known_contexts import ContextNames, KnownContext
 from gpu_ops.epl.planning.looking_in_joins import LookingInJoin
 from gpu_ops.epl.planning.parts import parts
 from gpu_ops.epl.planning.planned import Ledger
 from gpu_ops.epl.planning.windows import StreamWindows
-from gpu_ops.plan.contexts import EndOutput, InstanceAsks, InstanceContent, LeavesInTime, OfInstances, until_of
+from gpu_ops.plan.clock_windows import ClockSpan
+from gpu_ops.plan.contexts import (
+    EndOutput,
+    InstanceAsks,
+    InstanceContent,
+    LeavesInTime,
+    OfInstances,
+    TimedOutput,
+    until_of,
+)
 from gpu_ops.plan.deliveries import Delivered
 from gpu_ops.plan.joins import Union, cast_to
 from gpu_ops.plan.lookups import Looked, Lookup
@@ -81,10 +90,19 @@ class InstancePlan:
         for what, there in (
             ("unidirectional joins within contexts", is_alone and not read_windows),
             ("output after … within contexts", output is not None and output.after),
-            ("output rates within contexts", output is not None and output.rate is not None and not self.every),
+            (
+                "output rates within contexts",
+                output is not None and output.rate is not None and not (self.every or self._span),
+            ),
             (f"output {selection} at rates within contexts", self.every and selection in {"first", "snapshot"}),
-            ("'having' beside output rates within contexts", self.every and query.having is not None),
-            ("output first when terminated", output is not None and output.selection == "first"),
+            (
+                "'having' beside output rates within contexts",
+                (self.every or self._span is not None) and query.having is not None,
+            ),
+            (
+                "output first when terminated",
+                output is not None and selection == "first" and not (self._span and output.terminated is None),
+            ),
         ):
             if there:
                 raise unsupported(query if output is None else output, what)
@@ -107,7 +125,15 @@ class InstancePlan:
     @property
     def holds(self) -> bool:
         """Whether rows are held back, until so many have come or their instance ends."""
-        return bool(self.every) or self.at_ends in {"all", "last"}
+        return bool(self.every) or self._span is not None or self.at_ends in {"all", "last"}
+
+    @property
+    def _span(self) -> ClockSpan | None:
+        """After what time there is output; None where that is not what a rate says."""
+        output = self._query.output
+        if self._names.context is None or output is None or not isinstance(output.rate, e.Period):
+            return None
+        return clock_span(output.rate)
 
     @property
     def every(self) -> int:
@@ -233,6 +259,8 @@ class InstancePlan:
         if clock is not None:
             # Esper asks the clock as rows are output, or as they come, by kind.
             raise unsupported(clock, "current_timestamp of rows that wait for an output within contexts")
+        if self._span is not None:
+            return self._timed(node, kind, groups, shows, self._span)
         if (self.every or self._least) and kind not in {"un-aggregated", "row per event"}:
             # Rows of groups, and rows for all, are counted for events: each event makes one, and none goes.
             plain = tuple(shows) == (NEW,) and not self._query.joins and not self._query.stream.views
@@ -269,6 +297,55 @@ class InstancePlan:
             least=self._least,
             every_group=bool(self.every) and output.selection == "all" and kind == "row per group",
         )
+
+    def _timed(self, node: Node, kind: Kind, groups: Sequence[str], shows: Sequence[int], span: ClockSpan) -> Node:
+        """What is output every so long in each instance."""
+        context, query = self._names.context, self._query
+        output = query.output
+        assert context is not None and output is not None  # noqa: S101, PT018  (there is a rate within it)
+        said, is_windowed = output.selection, any(each.views for each in query.streams)
+        grouped, for_all = kind == "row per group", kind == "row for all"
+        whole = (for_all and said in {"last", "snapshot"}) or (grouped and said in {"all", "snapshot"})
+        views = [view.name.lower() for each in query.streams for view in each.views]
+        by_clock = self._in_time or any(name in _BY_CLOCK for name in views)
+        for what, there in (
+            ("output rates by months within contexts", span.months),
+            ("output rates of windows of time within contexts", by_clock),
+            (f"output {said} of {kind} within contexts", said == "first" and kind not in _SINGLE and not for_all),
+            (f"output {said} of {kind} within contexts", said == "snapshot" and not whole),
+            (f"output {said} of {kind} within contexts", said == "all" and kind == "aggregated and grouped"),
+            (f"output {said} of {kind} in windows within contexts", grouped and whole and (is_windowed or query.joins)),
+            (f"old rows of {kind} beside output rates within contexts", (whole or for_all) and tuple(shows) != (NEW,)),
+            (
+                f"output rates of {kind} and when terminated",
+                output.terminated is not None and (whole or for_all or output.terminated.condition is not None),
+            ),
+        ):
+            if there:
+                raise unsupported(output, what)
+        late = tuple(name for name in self._names.columns if name in context.ending)
+        return TimedOutput(
+            node,
+            context.leaf,
+            late,
+            by=tuple(groups) if kind in {"row per group", "aggregated and grouped"} else (),
+            last=said == "last" or whole,
+            first_old=grouped,
+            shows=tuple(shows),
+            at_ends=output.terminated is not None,
+            every_group=whole,
+            ticks=self._ledger.ticks,
+            span=span.ticks,
+            first=said == "first",
+            current=for_all and not whole and said != "first",
+        )
+
+
+_SINGLE = frozenset({"un-aggregated", "row per event"})
+_BY_CLOCK = frozenset(
+    {"time", "time_batch", "time_length_batch", "time_accum", "time_order", "timetolive", "firsttime"}
+)
+"""Views from which the clock takes rows: what falls due first would say which output has them."""
 
 
 def _least(condition: e.Expression) -> int:

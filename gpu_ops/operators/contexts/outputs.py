@@ -119,7 +119,9 @@ class EndOutputOperator(OfInstancesOperator, nodes=(EndOutput,)):
         out = (by >= delivery) & (kernels.take(code, by) == kernels.take(code, delivery))
         self._held.replace(whole.take(kernels.keep(~out), device))
         if node.every_group:
-            return [self._of_all(whole, kernels.take(begins, fires))]
+            first = kernels.take(begins, fires)
+            at, of = kernels.take(whole.start, first), kernels.take(self._found(whole)[0], first)
+            return [self._of_all(whole, at, of)]
         some = kernels.keep(out)
         place = kernels.take(whole.start, kernels.take(begins, kernels.take(by, some)))
         made = [self._selected(whole.take(some, device), place)]
@@ -129,24 +131,24 @@ class EndOutputOperator(OfInstancesOperator, nodes=(EndOutput,)):
         places = np.sort(kernels.take(whole.start, kernels.take(begins, fires)))
         return [*made, self._empty(places[run_starts(places)])]
 
-    def _of_all(self, fresh: Events, fires: Any) -> Events:
+    def _of_all(self, fresh: Events | None, at: Any, of: Any) -> Events:
         """The last row of each combination that was there by then, at each output.
 
         Args:
-            fresh: The rows that have come, in order of instances and places.
-            fires: The first rows of the deliveries with which there is an output.
+            fresh: The rows that have come since those that are shown.
+            at: int64 place of each output.
+            of: int64 index of its instance.
         """
         device, node, known = self._device, self._node, self._shown.whole()
         kernels, columns = device.kernels, device.columns
         before = 0 if known is None else len(known)
-        rows = fresh if known is None else concat([known, fresh], device)
+        rows = concat([each for each in (known, fresh) if each is not None], device)
         assert rows is not None  # noqa: S101  (some have come)
-        code = columns.key_codes(rows.frame, [INSTANCE])[0]
-        at, of = kernels.take(rows.start, fires + before), kernels.take(code, fires + before)
+        code = self._found(rows)[0].astype(np.int32)
         new = kernels.keep(kinds_of(rows.frame, device) == NEW)
         rows, code = rows.take(new, device), kernels.take(code, new)
         order = stable_order([of, at], at, device)
-        at, of = kernels.take(at, order), kernels.take(of, order)
+        at, of = kernels.take(at, order), kernels.take(of, order).astype(np.int32)
         # A row is the last one of its combination until the next one comes.
         group = columns.key_codes(rows.frame, list(dict.fromkeys((INSTANCE, *node.by))))[0]
         order = stable_order([group, rows.start], rows.start, device)

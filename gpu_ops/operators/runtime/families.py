@@ -6,6 +6,7 @@ import gpu_ops.operators.contexts.buckets
 import gpu_ops.operators.contexts.in_time
 import gpu_ops.operators.contexts.instances
 import gpu_ops.operators.contexts.outputs
+import gpu_ops.operators.contexts.timed_output
 import gpu_ops.operators.contexts.within
 import gpu_ops.operators.cycles.alerts
 import gpu_ops.operators.cycles.content
