@@ -10,6 +10,7 @@ import narwhals as nw
 import pyarrow as pa
 
 from gpu_ops.core.turns import CLOCK
+from gpu_ops.texts.binding import date_times
 from gpu_ops.texts.binding import types as t
 from gpu_ops.texts.binding.bound import Bound, as_type, constant_bound, literal
 from gpu_ops.texts.binding.scope import unknown
@@ -270,13 +271,15 @@ def method(node: FunctionCall, of: Bound, given: Sequence[Bound]) -> Bound:
     if kind == t.LONG and name in _OF_TIMES and not given:
         time = (of.value * 1000).cast(nw.Datetime("us", "UTC"))
         return Bound(_OF_TIMES[name](time).cast(nw.Int32()), t.INT)
+    if kind == t.LONG and name in date_times.NAMES:
+        return date_times.date_time_method(node, of, given)
     if t.is_numeric(kind) and name in _OF_NUMBERS and not given:
         return cast_to(node, of, _OF_NUMBERS[name])
     known: list[str] = ["equals"]
     if kind == t.TEXT:
         known += ["concat", *_OF_TEXTS]
     elif t.is_numeric(kind):
-        known += [*_OF_NUMBERS, *(_OF_TIMES if kind == t.LONG else ())]
+        known += [*_OF_NUMBERS, *((*_OF_TIMES, *date_times.NAMES) if kind == t.LONG else ())]
     problem = f"gpu_ops knows no method {name!r} of {of.said}, which is of type {t.type_name(kind)}."
     raise unknown(node, problem, name, known, known, "Methods")
 

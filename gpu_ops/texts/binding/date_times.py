@@ -1,0 +1,131 @@
+"""Esper's date-time methods of times: milliseconds since 1970, in UTC.
+
+The getters (`getHourOfDay`) stand with the other methods without arguments (`gpu_ops.texts.binding.functions`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import narwhals as nw
+
+from gpu_ops.texts.binding import types as t
+from gpu_ops.texts.binding.bound import Bound, as_type
+from gpu_ops.texts.expressions import FunctionCall
+from gpu_ops.texts.placed_error import failure_at, unsupported
+
+_UNITS = {"msec": 1, "sec": 1_000, "min": 60_000, "hour": 3_600_000, "day": 86_400_000}
+_UNIT_OF = {
+    **{f"{unit}{more}": unit for unit in _UNITS for more in ("", "s")},
+    "millisecond": "msec",
+    "milliseconds": "msec",
+    "second": "sec",
+    "seconds": "sec",
+    "minute": "min",
+    "minutes": "min",
+}
+"""Names of fields whose lengths are always the same."""
+
+_ROUNDS = ("roundFloor", "roundCeiling", "roundHalf")
+_METHODS: Mapping[str, tuple[int, int]] = {
+    "plus": (1, 1),
+    "minus": (1, 1),
+    "before": (1, 3),
+    "after": (1, 3),
+    "coincides": (1, 2),
+    "between": (2, 4),
+    "toMillisec": (0, 0),
+    **dict.fromkeys(_ROUNDS, (1, 1)),
+}
+"""The methods, and how many arguments they take."""
+
+NAMES = tuple(_METHODS)
+
+
+def date_time_method(node: FunctionCall, of: Bound, given: Sequence[Bound]) -> Bound:
+    """A method of a time.
+
+    Args:
+        node: The call.
+        of: The time, a long.
+        given: Its arguments; a period is a long of milliseconds.
+
+    Raises:
+        PlacedError: There are more arguments, or fewer, or they are of other types.
+    """
+    least, most = _METHODS[node.name]
+    if not least <= len(given) <= most:
+        wanted = str(least) if least == most else f"{least} to {most}"
+        raise failure_at(node, f"{node.name}(…) takes {wanted} values, not {len(given)}.")
+    if node.name in _ROUNDS:
+        return Bound(_rounded(node, of.value, given[0]), t.LONG)
+    value = of.value
+    if node.name == "toMillisec":
+        return of
+    if node.name == "between":
+        return Bound(_between(node, value, given), t.BOOLEAN)
+    times = [_time(node, each) for each in given]
+    if node.name in {"plus", "minus"}:
+        return Bound(value + times[0] if node.name == "plus" else value - times[0], t.LONG)
+    return Bound(_COMPARED[node.name](value, *times), t.BOOLEAN)
+
+
+def _time(node: FunctionCall, given: Bound) -> nw.Expr:
+    """A time, or a span of it, in milliseconds."""
+    if not t.is_integer(given.type):
+        raise failure_at(given, f"{node.name}(…) takes times or periods, and {given.typed}.", "Cast it to long.")
+    return as_type(given, t.LONG)
+
+
+def _before(value: nw.Expr, other: nw.Expr, least: nw.Expr | None = None, most: nw.Expr | None = None) -> nw.Expr:
+    """Whether a time is earlier than another; by at least a span, and at most another one, where they are said."""
+    if least is None:
+        return value < other
+    far = other - value >= least
+    return far if most is None else far & (other - value <= most)
+
+
+def _coincides(value: nw.Expr, other: nw.Expr, most: nw.Expr | None = None) -> nw.Expr:
+    """Whether two times are one, or no farther apart than a span."""
+    return value == other if most is None else (value - other).abs() <= most
+
+
+_COMPARED: Mapping[str, Callable[..., nw.Expr]] = {
+    "before": _before,
+    "after": lambda value, other, *spans: _before(other, value, *spans),
+    "coincides": _coincides,
+}
+
+
+def _between(node: FunctionCall, value: nw.Expr, given: Sequence[Bound]) -> nw.Expr:
+    """Whether a time is in a range, whose ends may be said in either order; both are in it unless it is said."""
+    one, other = (_time(node, each) for each in given[:2])
+    included = [True, True]
+    for at, each in enumerate(given[2:]):
+        if each.constant is None or not isinstance(each.constant.value, bool):
+            raise failure_at(each, "between(…) takes true or false behind its times.")
+        included[at] = each.constant.value
+
+    def inside(low: nw.Expr, high: nw.Expr, *, first: bool, last: bool) -> nw.Expr:
+        above = value >= low if first else value > low
+        return above & (value <= high if last else value < high)
+
+    first, last = included
+    forward = inside(one, other, first=first, last=last)
+    return nw.when(one <= other).then(forward).otherwise(inside(other, one, first=last, last=first))
+
+
+def _rounded(node: FunctionCall, value: nw.Expr, given: Bound) -> nw.Expr:
+    """A time without what is behind a field of it, or with more of it."""
+    name = None if given.constant is None else given.constant.value
+    if not isinstance(name, str):
+        raise failure_at(given, f"{node.name}(…) takes the name of a field.", "Write 'hour', for instance.")
+    if name.lower() not in _UNIT_OF:
+        raise unsupported(given, f"{node.name} to {name!r}", f"Take one of {', '.join(_UNITS)}.")
+    unit = _UNITS[_UNIT_OF[name.lower()]]
+    behind = (value % unit + unit) % unit  # whichever way times before 1970 are divided
+    floor = value - behind
+    if node.name == "roundFloor":
+        return floor
+    up = behind > 0 if node.name == "roundCeiling" else behind * 2 >= unit
+    return nw.when(up).then(floor + unit).otherwise(floor)

@@ -1,0 +1,104 @@
+"""Date-time methods, beside Python's datetime."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpu_ops import epl
+from gpu_ops.errors import TextError
+from tests.support.examples import by_default
+
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_DAY = dt.timedelta(days=1)
+
+
+def _at(milliseconds: int) -> dt.datetime:
+    return _EPOCH + dt.timedelta(milliseconds=milliseconds)
+
+
+def _milliseconds(time: dt.datetime) -> int:
+    return (time - _EPOCH) // dt.timedelta(milliseconds=1)
+
+
+def _to_half(time: dt.datetime) -> dt.datetime:
+    """The nearest hour; the half is nearer to the next one."""
+    return (time + dt.timedelta(minutes=30)).replace(minute=0, second=0, microsecond=0)
+
+
+_CALLS: Mapping[str, Callable[[dt.datetime, dt.datetime], Any]] = {
+    "a.plus(1 hour 30 min)": lambda a, b: _milliseconds(a + dt.timedelta(minutes=90)),
+    "a.minus(2 days)": lambda a, b: _milliseconds(a - 2 * _DAY),
+    "a.plus(500)": lambda a, b: _milliseconds(a + dt.timedelta(milliseconds=500)),
+    "a.toMillisec()": lambda a, b: _milliseconds(a),
+    "a.before(b)": lambda a, b: a < b,
+    "a.after(b)": lambda a, b: a > b,
+    "a.before(b, 1 day)": lambda a, b: b - a >= _DAY,
+    "a.before(b, 1 hour, 1 day)": lambda a, b: dt.timedelta(hours=1) <= b - a <= _DAY,
+    "a.after(b, 1 hour, 1 day)": lambda a, b: dt.timedelta(hours=1) <= a - b <= _DAY,
+    "a.coincides(b)": lambda a, b: a == b,
+    "a.coincides(b, 1 day)": lambda a, b: abs(a - b) <= _DAY,
+    "a.between(b, b.plus(1 day))": lambda a, b: b <= a <= b + _DAY,
+    "a.between(b.plus(1 day), b)": lambda a, b: b <= a <= b + _DAY,
+    "a.between(b, b.plus(1 day), false, true)": lambda a, b: b < a <= b + _DAY,
+    "a.between(b.plus(1 day), b, false, true)": lambda a, b: b <= a < b + _DAY,
+    "a.roundFloor('hour')": lambda a, b: _milliseconds(a.replace(minute=0, second=0, microsecond=0)),
+    "a.roundFloor('day')": lambda a, b: _milliseconds(a.replace(hour=0, minute=0, second=0, microsecond=0)),
+    "a.roundCeiling('sec')": lambda a, b: -(-_milliseconds(a) // 1_000) * 1_000,
+    "a.roundHalf('hour')": lambda a, b: _milliseconds(_to_half(a)),
+    "a.plus(1 hour).roundFloor('min').before(b)": lambda a, b: (
+        (a + dt.timedelta(hours=1)).replace(second=0, microsecond=0) < b
+    ),
+}
+_TIMES = st.integers(-100_000_000, 200_000_000) | st.sampled_from([0, 1_800_000, -1_800_000, 86_400_000, -3_600_000])
+
+
+@pytest.mark.parametrize("device", ["cpu", "array"])
+@given(st.lists(st.tuples(st.none() | _TIMES, st.none() | _TIMES), min_size=1, max_size=8))
+@by_default(20)
+def test_methods_of_times(device: str, pairs: list[tuple[int | None, int | None]]) -> None:
+    names = {f"c{at}": call for at, call in enumerate(_CALLS)}
+    text = f"select {', '.join(f'{call} as {name}' for name, call in names.items())} from T"
+    schema = pa.schema([("seq", pa.int64()), ("a", pa.int64()), ("b", pa.int64())])
+    data = pa.Table.from_pylist([{"seq": at, "a": a, "b": b} for at, (a, b) in enumerate(pairs)], schema)
+    found = epl.query(text, T=data, order="seq").collect(device=device).to_pylist()
+    for (a, b), row in zip(pairs, found, strict=True):
+        for name, call in names.items():
+            reads_b = "b" in call.replace("before", "").replace("between", "")
+            if a is None or (b is None and reads_b):
+                assert row[name] is None, call
+            else:
+                assert row[name] == _CALLS[call](_at(a), _at(0 if b is None else b)), call
+
+
+def test_what_is_of_the_last_hour() -> None:
+    runtime = epl.Runtime({"Order": {"id": "string", "placed": "long"}}, start=10_000_000)
+    (late,) = runtime.deploy("select id from Order where placed.before(current_timestamp.minus(1 hour))")
+    late.listen(lambda new, old, statement: found.append(new.to_pylist()))
+    found: list[Any] = []
+    runtime.send("Order", [{"id": "a", "placed": 6_399_999}, {"id": "b", "placed": 6_400_000}])
+    assert found == [[{"id": "a"}]]
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        ("a.plus()", "plus\\(…\\) takes 1 values, not 0"),
+        ("a.before('x')", "takes times or periods, and 'x' is of type string"),
+        ("a.plus(1 month)", "no months"),
+        ("a.roundFloor('month')", "no roundFloor to 'month'"),
+        ("a.roundFloor(a)", "takes the name of a field"),
+        ("a.between(b, b, 1)", "takes true or false behind its times"),
+        ("a.befor(b)", "Did you mean 'before'"),
+    ],
+)
+def test_wrong(call: str, said: str) -> None:
+    runtime = epl.Runtime({"T": {"a": "long", "b": "long"}})
+    with pytest.raises(TextError, match=said):
+        runtime.deploy(f"select {call} as x from T")
