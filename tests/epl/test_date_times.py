@@ -80,10 +80,9 @@ def test_methods_of_times(device: str, pairs: list[tuple[int | None, int | None]
 def test_what_is_of_the_last_hour() -> None:
     runtime = epl.Runtime({"Order": {"id": "string", "placed": "long"}}, start=10_000_000)
     (late,) = runtime.deploy("select id from Order where placed.before(current_timestamp.minus(1 hour))")
-    late.listen(lambda new, old, statement: found.append(new.to_pylist()))
-    found: list[Any] = []
+    late.deliveries()
     runtime.send("Order", [{"id": "a", "placed": 6_399_999}, {"id": "b", "placed": 6_400_000}])
-    assert found == [[{"id": "a"}]]
+    assert late.deliveries()["id"].to_pylist() == ["a"]
 
 
 @pytest.mark.parametrize(
