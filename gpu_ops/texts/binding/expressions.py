@@ -198,6 +198,8 @@ class _Binder:
                 return functions.cast(node, self.bind(value))
             case e.ArrayOf():
                 return self._array(node)
+            case e.Record(fields, True):
+                return self._record(node, fields)
         raise _misplaced(node, _CONSTRUCTS[type(node).__name__])
 
     # Names
@@ -325,6 +327,18 @@ class _Binder:
             made = then if made is None else then.otherwise(made)
         assert made is not None  # noqa: S101  (a case has a branch)
         return Bound(made, dtype)
+
+    def _record(self, node: e.Record, fields: Sequence[tuple[str, e.Expression | None]]) -> Bound:
+        """An event of its own: its properties by their names, where a name alone is that property."""
+        made = dict[str, Bound]()
+        for name, value in fields:
+            if name in made:
+                raise failure_at(node, f"Two properties are called {name!r}.", "Rename one of them.")
+            made[name] = self.bind(e.Name(name, place=node.place) if value is None else value)
+            if made[name].type == t.NULL:
+                raise failure_at(node, f"The property {name!r} is null, of no type.", "Cast it: cast(null, int).")
+        columns = [as_type(bound, bound.type).alias(name) for name, bound in made.items()]
+        return Bound(nw.struct(*columns), pa.struct([(name, bound.type) for name, bound in made.items()]))
 
     def _array(self, node: e.ArrayOf) -> Bound:
         items = self._all(node.items)
