@@ -64,12 +64,13 @@ class Schedule:
 
     def places(self, times: Any) -> Any:
         """int64: the place of the first cycle at some milliseconds."""
-        return (times - self.since) * INSTANT
+        return (times - self.since) * INSTANT if self.since else times * INSTANT
 
     def clocks(self, places: Any) -> Any:
         """int64: the milliseconds that the clock shows at some places."""
         shown = places >> _SHIFT
-        shown += self.since
+        if self.since:
+            shown += self.since
         return shown
 
     def times(self, places: Any) -> Any:

@@ -104,8 +104,10 @@ class OrderKernels(Protocol):
     def edge_counts(self, first: Ints, second: Ints) -> tuple[Ints, Ints, Ints]:
         """The distinct values of two ascending runs of int64, and how often each stands in the one and in the other."""
 
-    def numbered_turns(self, starts: Ints, keys: Ints, begins: Ints, clock: int) -> tuple[Ints, Ints, Ints, Ints]:
-        """The turns of events of several runs, and those in which the clock moves.
+    def numbered_turns(
+        self, starts: Ints, keys: Ints, begins: Ints, clock: int, turn: int
+    ) -> tuple[Ints, Ints, Ints, Ints]:
+        """The places of the turns of events of several runs, and of those in which the clock moves.
 
         Events come in order of their starts, then of their keys, then of their runs. The clock moves before an event
         that starts later than it shows, by a turn of its own.
@@ -115,10 +117,11 @@ class OrderKernels(Protocol):
             keys: int64 keys.
             begins: int64[runs + 1]: where each run begins.
             clock: What the clock shows before all events.
+            turn: The number of the first turn.
 
         Returns:
-            (int64 turns of the events, from 0 on; what the clock shows in each; the turns in which it moves; what it
-            shows then).
+            (int64 places of the events' turns; what the clock shows in each; the places of the turns in which it moves;
+            what it shows then).
         """
 
     def touched_rows(self, codes: Codes, places: Ints, groups: int) -> tuple[Ints, Ints, Ints, Ints]:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from enum import IntEnum
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from gpu_ops.core.bounds import gathered
-from gpu_ops.core.time import MAX_TIME, MIN_TIME, format_time
+from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK, format_time
 from gpu_ops.devices import Device
 from gpu_ops.errors import TimeError
 from gpu_ops.ingest.arrivals import Extent
@@ -23,6 +24,13 @@ MANY, FEW = 8, 1024
 """Above `MANY` groups for each row and `FEW` more, a step makes no table of all groups."""
 
 
+class TimeOrder(IntEnum):
+    """What is known of times one behind the other: nothing, or that none is before the one in front of it."""
+
+    UNKNOWN = 0
+    ASCENDS = 1
+
+
 @dataclass(frozen=True)
 class Events:
     """Events on a device.
@@ -33,6 +41,8 @@ class Events:
         frame: The payload, one row per event.
         extent: Where the lifetimes are, if their source told.
         host_ends: The ends in the host's memory, if their source made them.
+        order: What is known of the starts, so that not every node looks at each of them.
+        end_order: The same of the ends.
     """
 
     start: Any
@@ -40,6 +50,8 @@ class Events:
     frame: Any
     extent: Extent | None = None
     host_ends: Any | None = None
+    order: TimeOrder = TimeOrder.UNKNOWN
+    end_order: TimeOrder = TimeOrder.UNKNOWN
 
     def __len__(self) -> int:
         return len(self.start)
@@ -48,6 +60,18 @@ class Events:
     def ends(self) -> Any:
         """The end of each event, as an array."""
         return self.start + self.end if isinstance(self.end, int) else self.end
+
+    def points(self, frame: Any) -> Events:
+        """Points at the starts of the events, with another payload."""
+        return Events(self.start, TICK, frame, order=self.order)
+
+    def ascend(self, device: Device) -> bool:
+        """Whether no event starts before the one in front of it."""
+        return self.order is TimeOrder.ASCENDS or device.kernels.ascends(self.start)
+
+    def first_and_last(self, device: Device) -> tuple[int, int]:
+        """The least and the greatest start; there is at least one event."""
+        return extent_in(self.start, self.order, device)
 
     def take(self, indices: Any, device: Device) -> Events:
         """The events at these indices."""
@@ -60,7 +84,9 @@ class Events:
 
     def where(self, mask: Any, device: Device) -> Events:
         """The events for which a mask is true."""
-        return self if bool(mask.all()) else self.take(device.kernels.keep(mask), device)
+        if bool(mask.all()):
+            return self
+        return replace(self.take(device.kernels.keep(mask), device), order=self.order, end_order=self.end_order)
 
 
 def concat(pieces: Iterable[Events], device: Device) -> Events | None:
@@ -218,13 +244,20 @@ def _is_plain(dtype: pa.DataType) -> bool:
 
 def extent_of(events: Events, device: Device) -> Extent:
     """Where the lifetimes of some events are; there is at least one."""
-    least, most = device.kernels.extent(events.start)
-    return Extent(
-        least, most, most + events.end if isinstance(events.end, int) else device.kernels.extent(events.end)[1]
-    )
+    least, most = events.first_and_last(device)
+    if isinstance(events.end, int):
+        return Extent(least, most, most + events.end)
+    return Extent(least, most, extent_in(events.end, events.end_order, device)[1])
 
 
-def check_times(start: Any, end: Any, device: Device, *, verb: str) -> None:
+def extent_in(times: Any, order: TimeOrder, device: Device) -> tuple[int, int]:
+    """The least and the greatest of some times, at least one, of whose order something may be known."""
+    if order is TimeOrder.ASCENDS:
+        return int(times[0]), int(times[-1])
+    return device.kernels.extent(times)
+
+
+def check_times(start: Any, end: Any, device: Device, *, verb: str, order: TimeOrder = TimeOrder.UNKNOWN) -> None:
     """Refuse lifetimes outside of the years 1 to 9999, and finite ends at the time that means "open".
 
     Args:
@@ -232,6 +265,7 @@ def check_times(start: Any, end: Any, device: Device, *, verb: str) -> None:
         end: int64 ticks, `MAX_TIME` for an open end; or a duration.
         device: Where they are.
         verb: The user's verb that moved them.
+        order: What is known of the starts.
 
     Raises:
         TimeError: With the first such event.
@@ -240,7 +274,7 @@ def check_times(start: Any, end: Any, device: Device, *, verb: str) -> None:
         return
     # A start plus a duration is finite; at `MAX_TIME` it would read as open.
     limit = MAX_TIME - 1 if isinstance(end, int) else MAX_TIME
-    least, *most = extent_of(Events(start, end, None), device)
+    least, *most = extent_of(Events(start, end, None, order=order), device)
     if least >= MIN_TIME and max(most) <= limit:
         return
     ends = start + end if isinstance(end, int) else end

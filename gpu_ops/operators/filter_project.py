@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -69,7 +70,7 @@ class FilterProject(EachPiece, nodes=(Expressions,)):
         """
         chain = self._chain
         if all(node.copies is not None for node in chain):
-            return Events(events.start, events.end, _copied(chain, events, self._device))
+            return replace(events, frame=_copied(chain, events, self._device))
         return _evaluated(*_ready(chain, events, self._device), self._device)
 
     def answers(self, pieces: Iterator[Events], schema: pa.Schema) -> Iterator[pa.Table]:

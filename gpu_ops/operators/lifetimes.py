@@ -141,8 +141,8 @@ def _(change: SetDuration, events: Events, device: Device) -> Events:
 
 @change_lifetimes.register
 def _(change: ToPoint, events: Events, device: Device) -> Events:
-    check_times(events.start, TICK, device, verb="to_point")
-    return Events(events.start, TICK, events.frame)
+    check_times(events.start, TICK, device, verb="to_point", order=events.order)
+    return events.points(events.frame)
 
 
 @change_lifetimes.register
@@ -175,9 +175,10 @@ def _(change: ClipDuration, events: Events, device: Device) -> Events:
 
 @change_lifetimes.register
 def _(change: PointAtEnd, events: Events, device: Device) -> Events:
-    ends = events.ends
-    made = Events(ends, TICK, events.frame).where(ends != MAX_TIME, device)
-    check_times(made.start, TICK, device, verb="point_at_end")
+    made = Events(events.ends, TICK, events.frame, order=events.end_order)
+    if len(made) and made.first_and_last(device)[1] == MAX_TIME:
+        made = made.where(made.start != MAX_TIME, device)
+    check_times(made.start, TICK, device, verb="point_at_end", order=made.order)
     return made
 
 

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gpu_ops as g
+from tests.support.claims import true_claims
 from tests.support.cuts import in_any_cut
 from tests.support.cycle_interpreter import Part, Row, run
 from tests.support.examples import by_default
@@ -184,7 +185,7 @@ def test_chains_are_those_of_the_interpreter(
             query(g.events(table(events), start="start"), chain)
         return
     made = query(g.events(table(events), start="start"), chain)
-    with in_pieces(size):
+    with in_pieces(size), true_claims():
         assert answered(getattr(made, status)().collect(device=device)) == expected(chain, events, status)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from gpu_ops.core.turns import LEFT_FIRST
+from gpu_ops.core.turns import LEFT_FIRST, TURN
 from tests.support.kernel_contracts import ANY_INT, Contract, codes_of, ints
 
 
@@ -232,19 +232,19 @@ def numbered_runs(draw: st.DrawFn) -> tuple[Any, ...]:
     rows = [row for run in runs for row in run]
     begins = np.cumsum([0, *map(len, runs)])
     starts, keys = (ints([row[at] for row in rows]) for at in range(2))
-    return starts, keys, ints(begins), draw(st.integers(-1, 2))
+    return starts, keys, ints(begins), draw(st.integers(-1, 2)), draw(st.integers(0, 5))
 
 
-def turns_in_order(starts: Any, keys: Any, begins: Any, clock: int) -> tuple[Any, ...]:
+def turns_in_order(starts: Any, keys: Any, begins: Any, clock: int, turn: int) -> tuple[Any, ...]:
     run = np.searchsorted(begins, np.arange(len(starts)), side="right") - 1
-    turn, found = 0, {}
+    found = dict[int, tuple[int, int]]()
     moved = []
     for at in sorted(range(len(starts)), key=lambda at: (starts[at], keys[at], run[at])):
         if starts[at] > clock:
             clock = int(starts[at])
-            moved.append((turn, clock))
+            moved.append((turn * TURN, clock))
             turn += 1
-        found[at] = turn, clock
+        found[at] = turn * TURN, clock
         turn += 1
     every = [found[at] for at in range(len(starts))]
     return tuple(ints([each[at] for each in made]) for made in (every, moved) for at in range(2))

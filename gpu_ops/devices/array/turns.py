@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from array_api_compat import array_namespace
 
-from gpu_ops.core.turns import LEFT_FIRST
+from gpu_ops.core.turns import LEFT_FIRST, TURN
 from gpu_ops.devices.array.ranges import differs, expand, keep, running_sums, sum_upto
 from gpu_ops.devices.array.steps import search_pairs
 from gpu_ops.devices.kernels import Array
@@ -34,8 +34,10 @@ def edge_counts(first: Array, second: Array) -> tuple[Array, Array, Array]:
     return values, *counts
 
 
-def numbered_turns(starts: Array, keys: Array, begins: Array, clock: int) -> tuple[Array, Array, Array, Array]:
-    """The turns of events of several runs, and those in which the clock moves: two stable sorts, and a running sum."""
+def numbered_turns(
+    starts: Array, keys: Array, begins: Array, clock: int, turn: int
+) -> tuple[Array, Array, Array, Array]:
+    """The places of the turns of events of several runs, and of those in which the clock moves: by two stable sorts."""
     del begins
     xp = array_namespace(starts)
     if not starts.shape[0]:
@@ -45,9 +47,10 @@ def numbered_turns(starts: Array, keys: Array, begins: Array, clock: int) -> tup
     before = xp.full(1, clock, dtype=xp.int64)
     shown = xp.maximum(xp.take(starts, order), before)
     moved = shown > xp.concat([before, shown])[:-1]
-    turn = xp.arange(starts.shape[0], dtype=xp.int64) + xp.cumulative_sum(xp.astype(moved, xp.int64))
+    turns = turn + xp.arange(starts.shape[0], dtype=xp.int64) + xp.cumulative_sum(xp.astype(moved, xp.int64))
     own, at = xp.argsort(order, stable=True), keep(moved)
-    return xp.take(turn, own), xp.take(shown, own), xp.take(turn, at) - 1, xp.take(shown, at)
+    places = turns * TURN
+    return xp.take(places, own), xp.take(shown, own), xp.take(places, at) - TURN, xp.take(shown, at)
 
 
 def touched_rows(codes: Array, places: Array, groups: int) -> tuple[Array, Array, Array, Array]:

@@ -95,7 +95,10 @@ def evaluate(start: Array, end: Array | int, frame: Frame, steps: Sequence[Step]
         # Polars hands a lazy query to its threads, and plans it: that takes longer than to run it over these rows.
         at_once: RowSteps = _stepped(RowSteps(start, end, frame), steps)
         return at_once.done()
-    done = _stepped(_lazily(start, end, frame), steps).frame.collect()
+    work: LazySteps = _stepped(_lazily(start, end, frame), steps)
+    done = work.frame.collect()
+    if work.filters and done.height == len(start):
+        return start, end, frame  # all hold: nothing is copied out of Polars' chunks
     after = end if isinstance(end, int) else physical(done["end"])
     return physical(done["start"]), after, Frame.of(done).without(LIFETIME)
 

@@ -29,18 +29,20 @@ class LazySteps:
     Args:
         frame: The frame. Its expressions give a value for each row, and at least one of each `select` reads a column.
         end: What its column ``end`` is, where it has none yet: it gets it as an expression reads it.
+        filters: Whether there were only filters so far.
 
     Attributes:
         frame: The frame, with the column ``end`` only where it was read, or there before.
+        filters: Likewise.
     """
 
-    def __init__(self, frame: pl.LazyFrame, end: Callable[[], pl.Expr] | None = None) -> None:
-        self.frame, self._end = frame, end
+    def __init__(self, frame: pl.LazyFrame, end: Callable[[], pl.Expr] | None = None, *, filters: bool = True) -> None:
+        self.frame, self._end, self.filters = frame, end, filters
 
     def filter(self, *conditions: nw.Expr) -> LazySteps:
         """The rows for which all conditions hold."""
         self._have_end(conditions)
-        return LazySteps(self.frame.filter(*map(translated, conditions)), self._end)
+        return LazySteps(self.frame.filter(*map(translated, conditions)), self._end, filters=self.filters)
 
     def select(self, *expressions: nw.Expr | str, **named: nw.Expr) -> LazySteps:
         """These columns alone, but for ``end`` where nothing has read it yet."""
@@ -48,12 +50,13 @@ class LazySteps:
         self._have_end([*made, *named.values()])
         if self._end is None:
             made = [*expressions]
-        return LazySteps(self.frame.select(*map(translated, made), **_each(named)), self._end)
+        return LazySteps(self.frame.select(*map(translated, made), **_each(named)), self._end, filters=False)
 
     def with_columns(self, *expressions: nw.Expr | str, **named: nw.Expr) -> LazySteps:
         """These columns beside the others, or in place of those with their names."""
         self._have_end([*expressions, *named.values()])
-        return LazySteps(self.frame.with_columns(*map(translated, expressions), **_each(named)), self._end)
+        made = self.frame.with_columns(*map(translated, expressions), **_each(named))
+        return LazySteps(made, self._end, filters=False)
 
     def _have_end(self, expressions: Iterable[nw.Expr | str]) -> None:
         """Have the column ``end`` if some expressions read it."""

@@ -134,6 +134,20 @@ def _in_order(touched: Ints, count: int, state: Any) -> None:
         touched[to] = key
 
 
+@inlined
+def _counted(
+    state: Any, key: Any, place: int, at: Any, held: Ints, ever: Ints, since: Ints, issued: Ints, made: Any
+) -> None:
+    """Issue a row of a window of which only rows are counted."""
+    here, came = state[key, HELD], state[key, EVER]
+    since[at], issued[at] = place, np.int64(key)
+    state[key, ISSUED], state[key, SHOWN_HELD], state[key, SHOWN_EVER] = place, here, came
+    for each in range(held.size):
+        made[unsigned(held[each]), at] = here
+    for each in range(ever.size):
+        made[unsigned(ever[each]), at] = came
+
+
 @kernel(
     *(INT, INT, INTS, CODES, INTS, INTS, INT_TABLE, _BOOLS, INTS, CODES, INTS, INT_TABLE, _BOOLS),
     *(INTS, INTS, INT_TABLE, INTS, INTS, OWN, output(INT), output(INT), output(INT), output(INT), output(INT), OWN),
@@ -211,7 +225,32 @@ def issue(  # noqa: C901, PLR0912, PLR0915  (one walk: its parts would take all 
     """
     size, come, gone, coming, going = totals.shape[0], 0, 0, starts.size, ends.size
     lines, shows_held, shows_ever = made.shape[0], held.size > 0, ever.size > 0
+    counts = shows_held and not (size or until.size or of.size or comes.size or goes.size)
+    # Of each side the next row is looked at too.
+    last_come, last_gone = coming - 1, going - 1
     while True:
+        while counts and come < last_come and gone < last_gone:
+            # Most often one row comes as another one leaves: both windows have changed, and nothing branches on them.
+            place = starts[unsigned(come)]
+            if (
+                place >= limit
+                or ends[unsigned(gone)] != place
+                or starts[unsigned(come + 1)] == place
+                or ends[unsigned(gone + 1)] == place
+            ):
+                break
+            key, other = unsigned(codes[unsigned(come)]), unsigned(gone_codes[unsigned(gone)])
+            if key == other or state[key, WINDOW] < 0 or (not pinned and state[other, HELD] == 1):
+                break
+            come += 1
+            gone += 1
+            state[key, HELD] += 1
+            state[key, EVER] += 1
+            state[other, HELD] -= 1
+            at, behind = unsigned(numbers[MADE]), unsigned(state[other, WINDOW] < state[key, WINDOW])
+            _counted(state, key, place, at + behind, held, ever, since, issued, made)
+            _counted(state, other, place, at + unsigned(1) - behind, held, ever, since, issued, made)
+            numbers[MADE] += 2
         place = limit
         if come < coming:
             place = min(place, starts[_row(comes, come)])

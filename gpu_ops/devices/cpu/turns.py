@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gpu_ops.core.turns import LEFT_FIRST
+from gpu_ops.core.turns import LEFT_FIRST, TURN
 from gpu_ops.devices.cpu.compiling import CODES, INT, INTS, Codes, Ints, kernel, unsigned
 
 
@@ -57,29 +57,29 @@ def edge_counts(first: Ints, second: Ints) -> tuple[Ints, Ints, Ints]:
     return values[:made], ones[:made], others[:made]
 
 
-@kernel(INTS, INTS, INTS, INT)
-def numbered_turns(starts: Ints, keys: Ints, begins: Ints, clock: int) -> tuple[Ints, Ints, Ints, Ints]:
-    """The turns of events of several runs, and those in which the clock moves: one merge.
+@kernel(INTS, INTS, INTS, INT, INT)
+def numbered_turns(starts: Ints, keys: Ints, begins: Ints, clock: int, turn: int) -> tuple[Ints, Ints, Ints, Ints]:
+    """The places of the turns of events of several runs, and of those in which the clock moves: one merge.
 
     Examples:
         >>> starts, begins = np.array([1, 5, 5]), np.array([0, 2, 3])
-        >>> made = numbered_turns(starts, np.array([0, 1, 0]), begins, 0)
-        >>> [each.tolist() for each in made]
-        [[1, 4, 3], [1, 5, 5], [0, 2], [1, 5]]
+        >>> made = numbered_turns(starts, np.array([0, 1, 0]), begins, 0, 0)
+        >>> [(each // TURN).tolist() for each in made[::2]], [each.tolist() for each in made[1::2]]
+        ([[1, 4, 3], [0, 2]], [[1, 5, 5], [1, 5]])
     """
     runs, size = begins.size - 1, starts.size
     turns, clocks = np.empty(size, np.int64), np.empty(size, np.int64)
     moves, shown = np.empty(size, np.int64), np.empty(size, np.int64)
-    turn, moved = 0, 0
+    moved = 0
     if runs == 1:
         # They are in order already.
         for at in range(size):
             if starts[at] > clock:
                 clock = starts[at]
-                moves[moved], shown[moved] = turn, clock
+                moves[moved], shown[moved] = turn * TURN, clock
                 moved += 1
                 turn += 1
-            turns[at], clocks[at] = turn, clock
+            turns[at], clocks[at] = turn * TURN, clock
             turn += 1
         return turns, clocks, moves[:moved], shown[:moved]
     heads = begins[:-1].copy()
@@ -95,10 +95,10 @@ def numbered_turns(starts: Ints, keys: Ints, begins: Ints, clock: int) -> tuple[
         heads[chosen] += 1
         if starts[at] > clock:
             clock = starts[at]
-            moves[moved], shown[moved] = turn, clock
+            moves[moved], shown[moved] = turn * TURN, clock
             moved += 1
             turn += 1
-        turns[at], clocks[at] = turn, clock
+        turns[at], clocks[at] = turn * TURN, clock
         turn += 1
     return turns, clocks, moves[:moved], shown[:moved]
 

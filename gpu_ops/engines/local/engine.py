@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import singledispatch
 from pathlib import Path
 from typing import Any, Literal
@@ -28,7 +28,7 @@ from gpu_ops.ingest.ingress import let_in
 from gpu_ops.microbatches.files import WriteReport
 from gpu_ops.microbatches.files import write as write_file
 from gpu_ops.operators import filter_project
-from gpu_ops.operators.events import Events, concat
+from gpu_ops.operators.events import Events, TimeOrder, concat
 from gpu_ops.operators.operator import BatchInput, Operator
 from gpu_ops.operators.runtime.families import registered
 from gpu_ops.plan.advance import Advance, AdvanceTime, Late
@@ -203,9 +203,9 @@ def _leaf(node: Node, run: BatchRun, names: tuple[str, ...]) -> Events:
     """All events of a leaf, in order of start."""
     events = concat(_come_in(node, run, names), run.device)
     assert events is not None  # noqa: S101  (a source gives a batch, which may be empty)
-    if run.device.kernels.ascends(events.start):
-        return events
-    return events.take(np.argsort(events.start, kind="stable"), run.device)
+    if not run.device.kernels.ascends(events.start):
+        events = events.take(np.argsort(events.start, kind="stable"), run.device)
+    return replace(events, order=TimeOrder.ASCENDS)
 
 
 def from_table(table: pa.Table, device: Device) -> Events:

@@ -60,4 +60,4 @@ def pieces(leaves: Mapping[Node, Events], device: Device) -> Iterator[tuple[dict
 
 def _cut(events: Events, low: int, high: int, device: Device) -> Events:
     end = events.end if isinstance(events.end, int) else events.end[low:high]
-    return Events(events.start[low:high], end, device.columns.cut(events.frame, low, high))
+    return Events(events.start[low:high], end, device.columns.cut(events.frame, low, high), order=events.order)

@@ -14,7 +14,7 @@ from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK
 from gpu_ops.core.turns import CLOCK
 from gpu_ops.devices import Device
 from gpu_ops.errors import TimeError
-from gpu_ops.operators.events import Events
+from gpu_ops.operators.events import Events, TimeOrder, extent_in
 from gpu_ops.operators.ledger.clocks import Clocks
 from gpu_ops.operators.ledger.waiting import OnTicks, WaitingPoints
 from gpu_ops.operators.operator import BatchInput, Stateless, StepInput
@@ -22,19 +22,26 @@ from gpu_ops.operators.state.fields import NUMBERED_TIME
 from gpu_ops.plan.cycles import BEAT, Beats, FixedBeats, Intake, NumberedCycles
 
 
-def placed(clocks: Any, schedule: Schedule) -> Any:
+def placed(clocks: Any, schedule: Schedule, order: TimeOrder, device: Device) -> Any:
     """int64: the places of the first cycles that can run at some times, in ticks.
+
+    Args:
+        clocks: The times.
+        schedule: When the query may run.
+        order: What is known of the times.
+        device: Where they are.
 
     Raises:
         TimeError: One is too far from where places begin.
     """
-    places = schedule.runs(clocks // MS) - schedule.since
-    if len(places) and not bool(((places >= MIN_TIME // INSTANT) & (places < MAX_TIME // INSTANT - 1)).all()):
+    times = schedule.runs(clocks // MS)
+    least, most = extent_in(times, order, device) if len(times) else (schedule.since,) * 2
+    if least - schedule.since < MIN_TIME // INSTANT or most - schedule.since >= MAX_TIME // INSTANT - 1:
         raise TimeError(
             "Cycles run from thirty years before start= until 120 years behind it.",
             remedy="Give a start near the first event.",
         )
-    return places * INSTANT
+    return schedule.places(times)
 
 
 class IntakeOperator(OnTicks, nodes=(Intake,)):
@@ -65,8 +72,10 @@ class IntakeOperator(OnTicks, nodes=(Intake,)):
         return StepInput([self._taken(each) for each in rows.events if len(each)]), self._place(passed)
 
     def _taken(self, events: Events) -> Events:
+        # The clock never goes back from turn to turn.
         clocks = self._device.columns.values(events.frame, CLOCK)[0]
-        return Events(placed(clocks, self._node.schedule), TICK, events.frame)
+        places = placed(clocks, self._node.schedule, events.order, self._device)
+        return Events(places, TICK, events.frame, order=events.order)
 
     def _place(self, clock: int) -> int:
         if clock in {MAX_TIME, MIN_TIME}:
@@ -119,7 +128,7 @@ class NumberedCyclesOperator(OnTicks, nodes=(NumberedCycles,)):
             return []
         if node.until is not None:
             rows = rows.where(node.schedule.clocks(rows.start) <= node.until, device)
-        if not device.kernels.ascends(rows.start):
+        if not rows.ascend(device):
             rows = rows.take(np.argsort(rows.start, kind="stable"), device)
         before = self._count
         number, count = device.kernels.ranks_among(rows.start, beats)
@@ -127,7 +136,8 @@ class NumberedCyclesOperator(OnTicks, nodes=(NumberedCycles,)):
         if before:
             number += before
         own = device.columns.build({CYCLE_NUMBER: (number, None, pa.int64())})
-        return [Events(node.schedule.times(rows.start), TICK, device.columns.beside(own, rows.frame))]
+        times, frame = node.schedule.times(rows.start), device.columns.beside(own, rows.frame)
+        return [Events(times, TICK, frame, order=TimeOrder.ASCENDS)]
 
     @property
     def parts(self) -> list[Any]:
@@ -174,7 +184,7 @@ class BeatsOperator(Stateless, nodes=(Beats,)):
         columns = self._device.columns
         if len(self._zeros) < len(points):
             self._zeros = columns.array(np.zeros(2 * len(points), np.int8))
-        return Events(points.start, TICK, columns.build({BEAT: (self._zeros[: len(points)], None, pa.int8())}))
+        return points.points(columns.build({BEAT: (self._zeros[: len(points)], None, pa.int8())}))
 
 
 class FixedBeatsOperator(OnTicks, nodes=(FixedBeats,)):
@@ -211,7 +221,7 @@ class FixedBeatsOperator(OnTicks, nodes=(FixedBeats,)):
         columns = device.columns
         frame = columns.build({BEAT: (columns.array(np.zeros(len(place), np.int8)), None, pa.int8())})
         passed = cti if cti == MAX_TIME else min(cti, self._next)
-        return StepInput([Events(columns.array(place), TICK, frame)]), passed
+        return StepInput([Events(columns.array(place), TICK, frame, order=TimeOrder.ASCENDS)]), passed
 
     @property
     def parts(self) -> list[Any]:

@@ -15,7 +15,7 @@ from gpu_ops.core.turns import PLACE
 from gpu_ops.core.types import storage
 from gpu_ops.devices import Device
 from gpu_ops.errors import ColumnError
-from gpu_ops.operators.events import Events
+from gpu_ops.operators.events import Events, TimeOrder, extent_in
 from gpu_ops.operators.ledger.waiting import OnTicks, WaitingPoints
 from gpu_ops.operators.operator import StepInput
 from gpu_ops.operators.row_order import in_order, order_in_places
@@ -57,23 +57,27 @@ class TimedWindowOperator(OnTicks, nodes=(TimedWindow,)):
         number = columns.values(rows.frame, PLACE)[0]
         if not in_order([rows.start, number]):
             rows = rows.take(order_in_places(rows.start, [number], device), device)
-        return Events(rows.start, self._ends(rows), rows.frame)
+        ends, end_order = self._ends(rows)
+        return Events(rows.start, ends, rows.frame, order=TimeOrder.ASCENDS, end_order=end_order)
 
-    def _ends(self, rows: Events) -> Any:
-        """int64: where each row leaves; one that came too late is there for one cycle."""
+    def _ends(self, rows: Events) -> tuple[Any, TimeOrder]:
+        """int64: where each row leaves, and the order of these; one that came too late is there for one cycle."""
         schedule, stamps, span = self._node.schedule, self._stamps(rows.frame), self._node.span
-        least, most = self._device.kernels.extent(stamps)
+        order = TimeOrder.ASCENDS if self._device.kernels.ascends(stamps) else TimeOrder.UNKNOWN
+        least, most = extent_in(stamps, order, self._device)
         if least < -_FAR or most + span > _FAR:
             # Beyond the last place, or before the first.
             stamps = np.minimum(np.maximum(stamps, -_FAR), max(0, _FAR - span))
-        due = np.minimum(schedule.places(schedule.runs(stamps + min(span, _FAR))), MAX_TIME)
+        due = schedule.places(schedule.runs(stamps + min(span, _FAR)))
+        if extent_in(due, order, self._device)[1] > MAX_TIME:
+            due = np.minimum(due, MAX_TIME)
         late = due <= rows.start
         if not bool(late.any()):
-            return due
+            return due, order
         follows = rows.start + CYCLE
         if schedule.every:
             follows = schedule.places(schedule.runs(schedule.clocks(rows.start) + 1))
-        return np.where(late, follows, due)
+        return np.where(late, follows, due), TimeOrder.UNKNOWN
 
     def _stamps(self, frame: Any) -> Any:
         """int64 milliseconds: the rows' own times."""

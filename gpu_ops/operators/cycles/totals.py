@@ -11,18 +11,19 @@ import pyarrow as pa
 
 from gpu_ops.core.arrow_buffers import room
 from gpu_ops.core.cycles import WINDOW
+from gpu_ops.core.sorted_runs import Run
 from gpu_ops.core.state_tables import MANY, Field, RowRule, StateTable, Tables
-from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK, TIME_TYPE
+from gpu_ops.core.time import MAX_TIME, MIN_TIME, TIME_TYPE
 from gpu_ops.core.turns import CLOCK, PLACE
 from gpu_ops.devices import Device
 from gpu_ops.devices.cpu import issued as m
 from gpu_ops.errors import SumOverflowError
 from gpu_ops.operators.cycles.moves import CycleMoves
-from gpu_ops.operators.events import Events, concat
+from gpu_ops.operators.events import Events, TimeOrder, concat
 from gpu_ops.operators.operator import BatchInput, Operator, StepInput
 from gpu_ops.operators.state.fields import NUMBERED_TIME, nullable_columns, row_columns
 from gpu_ops.operators.state.row_runs import RowRuns
-from gpu_ops.operators.state.rows import GroupInterner, rows_from_arrow
+from gpu_ops.operators.state.rows import AxisRows, GroupInterner, rows_from_arrow
 from gpu_ops.plan.cycles import IssuedTotals
 
 _KEY_NUMBERS = {"held": m.HELD, "window": m.WINDOW, "issued": m.ISSUED}
@@ -50,11 +51,11 @@ class _Lines:
     nulls: Any
 
     @staticmethod
-    def room(size: int, totals: int, *, ended: bool, placed: bool) -> _Lines:
+    def room(size: int, totals: int, *, ended: bool, placed: bool, nullable: bool) -> _Lines:
         """Room for some rows."""
         since, until, key = (room(each, np.int64) for each in (size, size if ended else 0, size))
         values = room(totals * size, np.int64).reshape(totals, size)
-        nulls = np.zeros((totals, size), np.bool_)  # the system's memory is of zeros already
+        nulls = np.zeros((totals, size if nullable else 0), np.bool_)
         return _Lines(since, until, key, room(size if placed else 0, np.int64), values, nulls)
 
     def take(self, some: Any) -> _Lines:
@@ -68,6 +69,10 @@ class _LeavingRuns(RowRuns):
     """Rows in order of their ends: those of large runs come in this order anyway, and are not moved again."""
 
     _most = 1 << 16
+
+    def _tidied(self) -> list[Run[AxisRows]]:
+        """The runs without empty ones: what is left of a large one would be merged with the next one."""
+        return [run for run in self.runs if run.left]
 
 
 class IssuedTotalsOperator(Operator, nodes=(IssuedTotals,)):
@@ -180,7 +185,7 @@ class IssuedTotalsOperator(Operator, nodes=(IssuedTotals,)):
         node = self._node
         self._make_room()
         totals, size = len(node.totals), len(comes) + len(goes) + 1
-        lines = _Lines.room(size, totals, ended=self._ends, placed=PLACE in wanted)
+        lines = _Lines.room(size, totals, ended=self._ends, placed=PLACE in wanted, nullable=len(self._totals) > 0)
         known = int((self._state[:, m.ISSUED] != m.UNKNOWN).sum())
         ended = np.empty((m.VALUES + 2 * totals, min(known, size) + 1), np.int64)
         double = np.zeros(1)
@@ -201,8 +206,8 @@ class IssuedTotalsOperator(Operator, nodes=(IssuedTotals,)):
         lines = lines if self._numbers[m.NULLS] else replace(lines, nulls=None)
         made = lines.take(slice(0, int(self._numbers[m.MADE])))
         if not self._ends:
-            rows = self._rows(made, wanted)
-            return StepInput([], [Events(rows.start, TICK, rows.frame)] if len(rows) else [])
+            rows = self._rows(made, wanted, TimeOrder.ASCENDS)
+            return StepInput([], [rows.points(rows.frame)] if len(rows) else [])
         ended = ended[:, : self._numbers[m.ENDED]]
         since, until, key, of = ended[: m.VALUES]
         over = _Lines(since, until, key, of, ended[m.VALUES : -totals], ended[-totals:] != 0)
@@ -214,15 +219,16 @@ class IssuedTotalsOperator(Operator, nodes=(IssuedTotals,)):
         closed = [self._rows(over, wanted)] if len(over.since) else []
         stays = made.until == m.UNKNOWN
         if not stays.any():
-            return self._given(self._rows(made, wanted), None, closed)
-        return self._given(self._rows(made.take(~stays), wanted), self._rows(made.take(stays), wanted), closed)
+            return self._given(self._rows(made, wanted, TimeOrder.ASCENDS), None, closed)
+        gone, left = (self._rows(made.take(some), wanted, TimeOrder.ASCENDS) for some in (~stays, stays))
+        return self._given(gone, left, closed)
 
     def _given(self, gone: Events, stays: Events | None, closed: list[Events]) -> StepInput:
         """Rows whose ends are known, rows that are issued, and rows of earlier steps that end."""
         known = [gone] if len(gone) else []
         if not self._opens:
             return StepInput([*closed, *known])
-        return StepInput(known, [] if stays is None else [Events(stays.start, TICK, stays.frame)], closed)
+        return StepInput(known, [] if stays is None else [stays.points(stays.frame)], closed)
 
     def _read(self, rows: Events | None) -> CycleMoves:
         """Some rows, as the walk takes them."""
@@ -259,7 +265,7 @@ class IssuedTotalsOperator(Operator, nodes=(IssuedTotals,)):
         ends = np.full(len(shown), MAX_TIME)
         return self._rows(_Lines(state[:, m.ISSUED], ends, shown, state[:, m.WINDOW], values, nulls), wanted)
 
-    def _rows(self, made: _Lines, wanted: Sequence[str]) -> Events:
+    def _rows(self, made: _Lines, wanted: Sequence[str], order: TimeOrder = TimeOrder.UNKNOWN) -> Events:
         """The events of some lines."""
         node, columns = self._node, self._device.columns
         own = {}
@@ -275,7 +281,7 @@ class IssuedTotalsOperator(Operator, nodes=(IssuedTotals,)):
         keys = self._keys.keys_of(columns.array(np.ascontiguousarray(made.key))) if node.by else None
         frame = frame if keys is None else columns.beside(keys, frame)
         since, until = (columns.array(np.ascontiguousarray(each)) for each in (made.since, made.until))
-        return Events(since, until, frame)
+        return Events(since, until, frame, order=order)
 
     # State
 

@@ -14,7 +14,7 @@ from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK, TIME_TYPE, format_time
 from gpu_ops.core.turns import ASK, CLOCK, PLACE, TURN
 from gpu_ops.devices import Device
 from gpu_ops.errors import ColumnError, SourceError, TimeError
-from gpu_ops.operators.events import Events
+from gpu_ops.operators.events import Events, TimeOrder
 from gpu_ops.operators.ledger.waiting import WaitingPoints
 from gpu_ops.operators.operator import BatchInput, Operator, StepInput
 from gpu_ops.operators.row_order import in_order, stable_order, strictly_ascend
@@ -84,7 +84,8 @@ class TurnNumbersOperator(_InOneStep, nodes=(TurnNumbers,)):
         return made
 
     def _points(self, places: Any, clocks: Any) -> Events:
-        return Events(places, TICK, self._device.columns.build({CLOCK: (clocks, None, TIME_TYPE)}))
+        frame = self._device.columns.build({CLOCK: (clocks, None, TIME_TYPE)})
+        return Events(places, TICK, frame, order=TimeOrder.ASCENDS)
 
     def _numbered(self, parts: Sequence[Events | None], ticks: list[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
         """For each stream the places of its events, of the next turns, and what the clock shows; it adds ticks.
@@ -108,13 +109,11 @@ class TurnNumbersOperator(_InOneStep, nodes=(TurnNumbers,)):
         ends = np.cumsum([0, *(0 if each is None else len(each[0]) for each in runs)])
         starts, keys = (each[0] if len(each) == 1 else np.concatenate(each) for each in zip(*some, strict=True))
         clock = self._clock if node.moves else _LAST
-        turns, clocks, moves, shown = self._device.kernels.numbered_turns(starts, keys, columns.array(ends), clock)
+        places, clocks, moves, shown = self._device.kernels.numbered_turns(
+            starts, keys, columns.array(ends), clock, self._turn
+        )
         clocks = clocks if node.moves else np.full_like(clocks, self._clock)
-        for each in (turns, moves):
-            each += self._turn  # noqa: PLW2901  (in their own memory)
-            each *= TURN  # noqa: PLW2901
-        places = turns
-        self._turn += len(turns) + len(moves)
+        self._turn += len(places) + len(moves)
         if len(moves):
             ticks.append((moves, shown))
             self._clock = int(shown[-1])
@@ -229,7 +228,7 @@ class LedgerOperator(_InOneStep, nodes=(EventLedger,)):
             return StepInput(), ctis[0]
         events = self._first(len(mine), fresh)
         own = columns.build({PLACE: (mine.start, None, pa.int64())})
-        return StepInput([Events(mine.start, TICK, columns.beside(events.frame, mine.frame, own))]), ctis[0]
+        return StepInput([mine.points(columns.beside(events.frame, mine.frame, own))]), ctis[0]
 
     def _asking(self, ticks: Events) -> Any:
         columns = self._device.columns
@@ -246,12 +245,17 @@ class LedgerOperator(_InOneStep, nodes=(EventLedger,)):
         keys = [events.start]
         if name is not None:
             keys.append(columns.values(events.frame, name)[0].astype(np.int64, copy=False))
-        if not in_order(keys):
+        if not (events.ascend(self._device) if name is None else in_order(keys)):
             events = events.take(stable_order(keys, events.start, self._device), self._device)
         if len(events) == count:
             return events
-        self._waiting.hold(Events(events.start[count:], TICK, columns.cut(events.frame, count, len(events))))
-        return Events(events.start[:count], TICK, columns.cut(events.frame, 0, count))
+        self._waiting.hold(self._some(events, count, len(events)))
+        return self._some(events, 0, count)
+
+    def _some(self, events: Events, low: int, high: int) -> Events:
+        """A stretch of events in order."""
+        frame = self._device.columns.cut(events.frame, low, high)
+        return Events(events.start[low:high], TICK, frame, order=TimeOrder.ASCENDS)
 
     # The state
 
@@ -285,7 +289,7 @@ def _with_columns(pieces: Sequence[Events], names: Sequence[str], device: Device
     """Pieces as points, with these columns alone, as far as they have them."""
     columns = device.columns
     return [
-        Events(each.start, TICK, columns.select(each.frame, [name for name in names if name in each.frame.columns]))
+        each.points(columns.select(each.frame, [name for name in names if name in each.frame.columns]))
         for each in pieces
         if len(each)
     ]

@@ -12,7 +12,7 @@ import pyarrow as pa
 from gpu_ops.core.state_tables import Field, StateTable, Tables
 from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK
 from gpu_ops.devices import Device
-from gpu_ops.operators.events import Events, concat
+from gpu_ops.operators.events import Events, TimeOrder, concat
 from gpu_ops.operators.operator import BatchInput, Operator, StepInput
 from gpu_ops.operators.state.fields import nullable_columns
 
@@ -48,7 +48,7 @@ class WaitingPoints:
 
     def due(self, limit: int, events: Sequence[Events]) -> list[Events]:
         """The same in pieces."""
-        pieces = [*self._held, *(Events(each.start, TICK, each.frame) for each in events)]
+        pieces = [*self._held, *(each.points(each.frame) for each in events)]
         due, self._held = [], []
         for each in filter(len, pieces):
             early, late = (each, None) if limit == MAX_TIME else self._parted(each, limit)
@@ -62,17 +62,20 @@ class WaitingPoints:
     def _parted(self, points: Events, limit: int) -> tuple[Events | None, Events | None]:
         """(those before a place, the others)."""
         kernels, columns, start = self._device.kernels, self._device.columns, points.start
-        least, most = kernels.extent(start)
+        least, most = points.first_and_last(self._device)
         if most < limit:
             return points, None
         if least >= limit:
             return None, points
-        if not kernels.ascends(start):
+        if not points.ascend(self._device):
             is_due = start < limit
             return points.take(kernels.keep(is_due), self._device), points.take(kernels.keep(~is_due), self._device)
         at = int(np.searchsorted(start, limit))
         parts = ((0, at), (at, len(start)))
-        early, late = (Events(start[low:high], TICK, columns.cut(points.frame, low, high)) for low, high in parts)
+        early, late = (
+            Events(start[low:high], TICK, columns.cut(points.frame, low, high), order=TimeOrder.ASCENDS)
+            for low, high in parts
+        )
         return early, late
 
     def tables(self) -> dict[str, pa.Table]:
