@@ -2,7 +2,7 @@
 # make demo-live  an auction in Kafka, and a live query on Spark over it that is killed and goes on
 # make test    the suite, but for what starts clusters and processes, or asks the RAPIDS planner: make test-services
 # make test-fast    what is quick of it, without Spark
-# make lint | types | bench | test-deep | pictures | lock | jar | kafka | package | clean
+# make lint | types | bench | test-deep | pictures | lock | jar | kafka | lake | package | clean
 #
 # Each makes .venv first (from requirements/dev.txt, by hash) and is quick when there is nothing to make.
 
@@ -21,6 +21,9 @@ JAR := $(JARS)/rapids-4-spark_2.13-26.08.1-cuda13.jar
 # The broker for tests, and Spark's connector; their versions stand in requirements/*.xml too.
 KAFKA := $(HOME)/.cache/gpu_ops/kafka
 KAFKA_FOLDERS := $(KAFKA)/kafka-broker-4.1.1 $(KAFKA)/spark-kafka-4.1.3
+# Table formats for Spark, which tests read and write.
+LAKE := $(HOME)/.cache/gpu_ops/lake
+LAKE_FOLDERS := $(LAKE)/spark-delta-4.1.0 $(LAKE)/spark-iceberg-1.11.0
 
 RUN := .venv/bin/python
 READY := .venv/ready
@@ -39,10 +42,10 @@ FOUND_MAVEN = $(shell command -v mvn)
 NO_PYTHON := Python 3.11 to 3.14 is missing (install it, or say where it is: make PYTHON=/path/to/python3)
 NO_VENV = the venv module of $(FOUND_PYTHON) is missing (on Debian and Ubuntu: apt-get install python3-venv)
 NO_JAVA := Java 17 or newer is missing (install a JRE, or say where it is: JAVA_HOME=/path)
-NO_MAVEN := Maven (mvn) is missing: it fetches the RAPIDS jar, and Kafka
-NO_NETWORK := Maven (mvn) did not fetch Kafka: it needs the network, and Maven Central or a mirror of it in settings.xml
+NO_MAVEN := Maven (mvn) is missing: it fetches the RAPIDS jar, Kafka, Delta and Iceberg
+NO_NETWORK := Maven (mvn) did not fetch them: it needs the network, and Maven Central or a mirror of it in settings.xml
 
-.PHONY: demo demo-live test test-fast test-services test-deep bench pictures lint types lock jar kafka package clean java
+.PHONY: demo demo-live test test-fast test-services test-deep bench pictures lint types lock jar kafka lake package clean java
 
 demo: java $(READY)
 	@$(RUN) -m gpu_ops.apps.demo
@@ -100,6 +103,10 @@ jar: $(JAR)
 kafka: $(KAFKA_FOLDERS)
 	@echo $(KAFKA)
 
+# The jars of Delta and Iceberg for Spark, each in a folder. It prints where both are.
+lake: $(LAKE_FOLDERS)
+	@echo $(LAKE)
+
 # What a cluster is sent (docs/spark.md): `make package`, with ENVIRONMENT=cpu, gpu-cu12 or gpu-cu13 for an environment too.
 package: $(READY)
 	@$(RUN) spark_conf/package.py dist $(if $(ENVIRONMENT),--environment $(ENVIRONMENT))
@@ -129,10 +136,10 @@ $(JAR):
 	@mv $(JARS)/part/$(@F) $@
 
 # Likewise. The folder is called like its list of jars, with the version behind it.
-$(KAFKA_FOLDERS):
+$(KAFKA_FOLDERS) $(LAKE_FOLDERS):
 	@$(if $(FOUND_MAVEN),,$(error $(NO_MAVEN)))echo 'Fetching $(@F)' >&2
-	@rm -rf $(KAFKA)/part/$(@F)
+	@rm -rf $(@D)/part/$(@F)
 	@name='$(@F)'; mvn --batch-mode --quiet --update-snapshots -Dstyle.color=never --file "requirements/$${name%-*}.xml" \
-		dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=$(KAFKA)/part/$(@F) >&2 \
+		dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=$(@D)/part/$(@F) >&2 \
 		|| { echo '$(NO_NETWORK)' >&2; exit 1; }
-	@mv $(KAFKA)/part/$(@F) $@
+	@mv $(@D)/part/$(@F) $@

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -23,6 +24,19 @@ if TYPE_CHECKING:
     from gpu_ops.engines.live.running_query import RunningQuery
     from gpu_ops.engines.local.shapes import Shape
     from gpu_ops.ingest import CsvOptions
+
+
+@dataclass(frozen=True, slots=True)
+class ReadBySpark:
+    """A topic or a store with the session that reads it: as the source of `events` it is what ``spark=`` says.
+
+    Attributes:
+        source: The topic or the store.
+        spark: The session, or its ``readStream``.
+    """
+
+    source: Topic | Store
+    spark: Any
 
 
 @own_errors
@@ -128,6 +142,8 @@ def events(
         "ambiguous": ambiguous,
         "nonexistent": nonexistent,
     }
+    if isinstance(source, ReadBySpark):
+        source, spark = source.source, source.spark
     arrivals: dict[str, Any] = {"kind": kind, "shape": shape, "edge": edge}
     node: Node
     if spark is not None or type(source).__module__.startswith("pyspark."):

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from gpu_ops.engines.live.running_query import RunningQuery
     from gpu_ops.engines.local.shapes import Shape
     from gpu_ops.engines.spark.streams.past import EpochState
+    from gpu_ops.engines.spark.streams.tables import SparkTable
     from gpu_ops.ingest import IngestReport
     from gpu_ops.ingest.sources import EventSource
     from gpu_ops.microbatches.files import WriteReport
@@ -275,12 +276,12 @@ class Answering(Verbs[Stream, Windowed, DataWindowed]):
     def start_on_spark(
         self,
         *,
-        into: str | Path | Store | Topic | Callable[[pa.Table, int], object],
+        into: str | Path | Store | Topic | SparkTable | Callable[[pa.Table, int], object],
         checkpoint: str | Path,
         trigger: Mapping[str, Any] | None = None,
         partitions: int | None = None,
         shards: int | None = None,
-        late_into: str | Path | Store | Topic | Callable[[pa.Table, int], object] | None = None,
+        late_into: str | Path | Store | Topic | SparkTable | Callable[[pa.Table, int], object] | None = None,
         keep: int = 2,
         device: str = "auto",
         name: str | None = None,
@@ -296,8 +297,10 @@ class Answering(Verbs[Stream, Windowed, DataWindowed]):
         Args:
             into: Where results go: a folder of Parquet files, which `gpu_ops.epochs` reads (exactly once); a
                 `gpu_ops.store`, of which each epoch is a batch (exactly once); a topic of Kafka, `gpu_ops.kafka`, in
-                which each epoch is a transaction (exactly once; or at least once, as the topic says); or a function of
-                a table and the epoch's number, called on the driver with each committed epoch, in order, at least once.
+                which each epoch is a transaction (exactly once; or at least once, as the topic says); a
+                `gpu_ops.engines.spark.SparkTable`, of Delta or Iceberg, of which each epoch is a commit (exactly once);
+                or a function of a table and the epoch's number, called on the driver with each committed epoch, in
+                order, at least once.
             checkpoint: A folder that the driver and all workers see, for Spark's log, the epochs' manifests and states.
             trigger: When Spark begins an epoch: the arguments of ``DataStreamWriter.trigger``, for instance
                 ``{"availableNow": True}`` or ``{"processingTime": "10 seconds"}``. By default as soon as it can.
@@ -335,9 +338,9 @@ class Answering(Verbs[Stream, Windowed, DataWindowed]):
     def end_on_spark(
         self,
         *,
-        into: str | Path | Store | Topic | Callable[[pa.Table, int], object],
+        into: str | Path | Store | Topic | SparkTable | Callable[[pa.Table, int], object],
         checkpoint: str | Path,
-        late_into: str | Path | Store | Topic | Callable[[pa.Table, int], object] | None = None,
+        late_into: str | Path | Store | Topic | SparkTable | Callable[[pa.Table, int], object] | None = None,
         keep: int = 2,
         device: str = "auto",
         if_functions_changed: IfFunctionsChanged = "raise",

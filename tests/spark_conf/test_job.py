@@ -140,6 +140,14 @@ def test_several_inputs_of_several_formats_and_several_answers(run: Job, tmp_pat
     assert (tmp_path / "answers" / "all" / "_SUCCESS").exists()
 
 
+def test_an_answer_in_folders_by_a_column(run: Job, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ("--input", "rides=@rides.parquet", "--output", "@busy", "--partition-by", "zone")
+    assert run(BUSY, *arguments) == 0
+    assert capsys.readouterr().out.endswith(f"4 rows: {tmp_path}/busy\n")
+    assert sorted(each.name for each in (tmp_path / "busy").glob("zone=*")) == ["zone=A", "zone=B"]
+    assert parquet.read_table(tmp_path / "busy").num_rows == 4
+
+
 def test_names_that_do_not_say_what_they_are(run: Job, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "rides").write_text("\n".join(json.dumps(row) for row in RIDES.to_pylist()))
     arguments = ("--input", "rides=@rides", "--output", "@busy")

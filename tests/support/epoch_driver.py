@@ -20,7 +20,7 @@ import pyarrow as pa
 
 import gpu_ops as g
 from gpu_ops.apps.broker import CONNECTOR
-from gpu_ops.engines.spark.streams import log, query, sinks
+from gpu_ops.engines.spark.streams import log, query, sink_files, sinks, tables
 from gpu_ops.topics.writing import TopicWriter
 from tests.support.epochs import SCHEMA, read, run
 
@@ -31,9 +31,13 @@ SEAMS: list[tuple[Any, str]] = [
     (sinks.FolderSink, "publish"),
     (sinks.TopicSink, "publish"),
     (TopicWriter, "deliver"),
+    (tables.TableSink, "publish"),
+    (tables.TableSink, "_append"),
     (sinks, "create_once"),
+    (sink_files, "create_once"),
     (log.EpochLog, "clean"),
     (sinks.FolderSink, "clean"),
+    (tables.TableSink, "clean"),
 ]
 """What a driver calls for each epoch: it may be killed before and after each of them."""
 

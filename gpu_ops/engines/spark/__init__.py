@@ -30,10 +30,12 @@ if TYPE_CHECKING:
     )
     from gpu_ops.engines.spark.source import open_spark
     from gpu_ops.engines.spark.stored import open_store
+    from gpu_ops.engines.spark.streams.tables import SparkTable
     from gpu_ops.engines.spark.topics import open_topic
 
 __all__ = [
     "Placement",
+    "SparkTable",
     "collect",
     "head",
     "invalid_rows",
@@ -56,6 +58,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
         from gpu_ops.engines.spark import checks, data_source, engine, source, stored, topics
+        from gpu_ops.engines.spark.streams import tables
     except ImportError as error:
         missing = (error.name or "").partition(".")[0]
         if missing not in ("pyspark", "py4j"):
@@ -69,5 +72,11 @@ def __getattr__(name: str) -> Any:
             remedy="Install it into the driver's Python (pip install 'gpu_ops[spark]'), "
             "and run a Spark of that version.",
         ) from error
-    elsewhere = {"open_spark": source, "open_store": stored, "open_topic": topics, "our_errors": checks}
+    elsewhere = {
+        "SparkTable": tables,
+        "open_spark": source,
+        "open_store": stored,
+        "open_topic": topics,
+        "our_errors": checks,
+    }
     return getattr(data_source if name == "register" else elsewhere.get(name, engine), name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ def write_files(
     *,
     replace: bool = False,
     spills: Spills | None = None,
+    partition_by: Sequence[str] = (),
     **options: str,
 ) -> WriteReport:
     """Run a DataFrame, write it beside its place, read that back, and swap it with an existing answer.
@@ -39,6 +41,7 @@ def write_files(
         form: A format of Spark's writers, such as "parquet".
         replace: Whether to replace an existing answer; otherwise it is an error.
         spills: How much the answer's tasks sort in files.
+        partition_by: The columns by whose values the rows are in folders of their own.
         options: The writer's own, and the reader's.
 
     Returns:
@@ -55,7 +58,7 @@ def write_files(
     writing = Writing.begin(where, replace=replace)
     try:
         with tagged(frame.sparkSession, _tag(writing)):
-            _run(frame, writing.new, form, options)
+            _run(frame, writing.new, form, options, partition_by)
         rows, groups, whole = _read_back(frame, writing, form, options)
         writing.swap(whole)
     except BaseException as error:
@@ -69,14 +72,14 @@ def write_files(
     return WriteReport(files.shown(where.path), rows, groups, sum(whole.values()), spilled)
 
 
-def _run(frame: DataFrame, path: str, form: str, options: dict[str, str]) -> None:
+def _run(frame: DataFrame, path: str, form: str, options: dict[str, str], partition_by: Sequence[str]) -> None:
     conf = frame.sparkSession.conf
     # Others read Spark's default (INT96) as nanoseconds, which do not reach the open end.
     before = str(conf.get(_TIMESTAMPS))
     conf.set(_TIMESTAMPS, "TIMESTAMP_MICROS")
     try:
         with our_errors():
-            frame.write.format(form).options(**options).save(path)
+            frame.write.format(form).options(**options).partitionBy(*partition_by).save(path)
     finally:
         conf.set(_TIMESTAMPS, before)
 
@@ -107,7 +110,7 @@ def _read_back(frame: DataFrame, writing: Writing, form: str, options: dict[str,
     """Rows, row groups and files of the new answer, read from its file system."""
     files: Any = writing.place.files
     whole = files.sizes(writing.new) or {}
-    data = [name for name in whole if not name.startswith(("_", "."))]
+    data = [name for name in whole if not name.rpartition("/")[2].startswith(("_", "."))]
     if not data:
         if writing.lost():
             raise writing.taken()

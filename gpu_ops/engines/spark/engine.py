@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
@@ -117,9 +117,18 @@ def write(
     return report
 
 
-def write_answer(made: Compiler, path: str | Path, form: str, *, replace: bool, **options: str) -> WriteReport:
+def write_answer(
+    made: Compiler,
+    path: str | Path,
+    form: str,
+    *,
+    replace: bool,
+    partition_by: Sequence[str] = (),
+    **options: str,
+) -> WriteReport:
     """Write what `compiled` gave as a folder of files of any format. The arguments are those of `write_files`."""
-    return write_files(made.frame(made.plan), path, form, replace=replace, spills=made.spills, **options)
+    frame, spills = made.frame(made.plan), made.spills
+    return write_files(frame, path, form, replace=replace, spills=spills, partition_by=partition_by, **options)
 
 
 class StreamLike(Protocol):

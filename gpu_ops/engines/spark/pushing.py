@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,11 +14,16 @@ _COLUMNAR = ("Parquet", "Orc")
 """In the names of file formats of which Spark reads single columns, and skips parts by their statistics."""
 
 
+_ICEBERG = "SparkBatchQueryScan"
+"""What Iceberg calls a scan of a table. Its own description alone has the filters that it was handed."""
+
+
 def cheap_to_look_at(frame: DataFrame) -> bool:
     """Whether a second look at some columns of a frame finds the same rows and reads little.
 
-    It does if the frame is one read of Parquet or ORC files with nothing but projections and filters above it, each
-    deterministic: Spark then reads those columns alone, from the files that it has listed already.
+    It does if the frame is one read of Parquet or ORC files, or of a table of Delta or Iceberg, with nothing but
+    projections and filters above it, each deterministic: Spark then reads those columns alone, from the files that it
+    has listed already.
     """
     try:
         plan: Any = frame._jdf.queryExecution().optimizedPlan()  # noqa: SLF001
@@ -27,6 +33,8 @@ def cheap_to_look_at(frame: DataFrame) -> bool:
         return False
     while kind(plan) in ("Project", "Filter"):
         plan = plan.children().apply(0)
+    if kind(plan) == "DataSourceV2ScanRelation":
+        return kind(plan.scan()) == _ICEBERG
     if kind(plan) != "LogicalRelation" or kind(plan.relation()) != "HadoopFsRelation":
         return False
     form = kind(plan.relation().fileFormat())
@@ -48,8 +56,16 @@ def filters_reach(filtered: DataFrame, whole: DataFrame) -> bool:
 
 def _conditions(frame: DataFrame) -> int:
     """How many conditions Spark hands to scans of files."""
-    scans = (scan for scan in _scans(frame) if kind(scan) == "FileSourceScanExec")
-    return sum(scan.partitionFilters().size() + scan.pushedDownFilters().size() for scan in scans)
+    return sum(map(_handed, _scans(frame)))
+
+
+def _handed(scan: Any) -> int:
+    if kind(scan) == "FileSourceScanExec":
+        return int(scan.partitionFilters().size() + scan.pushedDownFilters().size())
+    if kind(scan) == "BatchScanExec" and kind(scan.scan()) == _ICEBERG:
+        found = re.search(r"filters=(.*?), runtimeFilters=", str(scan.scan().description()))
+        return len(found[1].split(", ")) if found is not None and found[1] else 0
+    return 0
 
 
 def _scans(frame: DataFrame) -> Iterator[Any]:

@@ -34,7 +34,8 @@ from gpu_ops.engines.spark.streams.log import (
     QueryRecord,
 )
 from gpu_ops.engines.spark.streams.past import kept_epoch
-from gpu_ops.engines.spark.streams.sinks import Published, Sink, local_path, sink
+from gpu_ops.engines.spark.streams.sink_files import Published
+from gpu_ops.engines.spark.streams.sinks import Sink, local_path, sink
 from gpu_ops.engines.spark.streams.stream_plan import StreamPlan, hosts_of
 from gpu_ops.engines.spark.streams.task import BACK, EpochTask, run_epoch
 from gpu_ops.engines.spark.types import spark_schema
@@ -258,9 +259,9 @@ def open_epochs(
     running = RunningQuery(plan.plan, "cpu")  # the workers choose their device; this one says what the plan is
     whole(keep, name="keep", least=1)
     log.make()
-    sinks = {"results": sink(into, log.path, "results")}
+    sinks = {"results": sink(into, log.path, "results", plan.session)}
     if late_into is not None:
-        sinks["late"] = sink(late_into, log.path, "late")
+        sinks["late"] = sink(late_into, log.path, "late", plan.session)
     _check_topics(plan, [each for each in (into, late_into) if isinstance(each, Topic)])
     partitions, shards = _cut(plan, partitions, shards, known)
     now = QueryRecord(

@@ -2,24 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 import pyarrow as pa
-import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
 
 from gpu_ops.core.json_kinds import TEXT, Many, Object, Whole
 from gpu_ops.core.own_errors import theirs
-from gpu_ops.core.polars_frames import empty_table
 from gpu_ops.core.time import MIN_TIME, utc
-from gpu_ops.engines.spark.streams.log import NamedFile, age, create_once, read_json
+from gpu_ops.engines.spark.streams.log import age, create_once, read_json
+from gpu_ops.engines.spark.streams.sink_files import (
+    Published,
+    another_sink,
+    columns_in,
+    lost,
+    make_sink,
+    note,
+    noted,
+    read_files,
+    remove_notes,
+    remove_older,
+    sink_of_another,
+)
+from gpu_ops.engines.spark.streams.tables import SparkTable, TableSink
 from gpu_ops.errors import PlanError, SourceError, shown
 from gpu_ops.microbatches.contents import content_crc
 from gpu_ops.microbatches.epochs import ASIDE, SCHEMA, manifest_name
-from gpu_ops.microbatches.files import make_folder, sync_folder, whole_or_nothing
+from gpu_ops.microbatches.files import sync_folder
 from gpu_ops.microbatches.folders import open_folder, writing
 from gpu_ops.microbatches.stores import Store
 from gpu_ops.microbatches.writer import conform
@@ -32,23 +45,6 @@ _OWNER = Object({"query": TEXT})
 _TOPIC = Object({"identity": TEXT})
 
 Function = Callable[[pa.Table, int], object]
-
-
-@dataclass(frozen=True)
-class Published:
-    """The rows of a committed epoch, for a sink.
-
-    Attributes:
-        query: The query.
-        epoch: The epoch's number.
-        files: Their files, in the sink's folder for tasks.
-        cti: The CTI of the results.
-    """
-
-    query: str
-    epoch: int
-    files: Sequence[NamedFile]
-    cti: int
 
 
 class Sink(Protocol):
@@ -88,13 +84,14 @@ class Sink(Protocol):
         """Take back what it was given after an epoch. Twice is as once."""
 
 
-def sink(into: Any, aside: Path, name: str) -> Sink:
+def sink(into: Any, aside: Path, name: str, session: SparkSession) -> Sink:
     """The sink that a user means.
 
     Args:
-        into: A folder, a micro-batch store, a topic, or a function.
+        into: A folder, a micro-batch store, a topic, a table of Spark, or a function.
         aside: The checkpoint's folder, for what has no folder of its own.
         name: What it is for: "results" or "late".
+        session: The query's session.
 
     Raises:
         PlanError: It is none of these.
@@ -104,12 +101,14 @@ def sink(into: Any, aside: Path, name: str) -> Sink:
         return StoreSink(aside / "results" / name, given)
     if isinstance(given, Topic):
         return TopicSink(aside / "results" / name, given)
+    if isinstance(given, SparkTable):
+        return TableSink(aside / "results" / name, given, session)
     if isinstance(given, str | Path):
         return FolderSink(local_path(given, "a sink"))
     if callable(given):
         return FunctionSink(aside / "results" / name, given)
     raise PlanError(
-        f"Results go into a folder, a g.store(…), a g.kafka(…) or a function, not into {shown(into)}.",
+        f"Results go into a folder, a g.store(…), a g.kafka(…), a SparkTable(…) or a function, not into {shown(into)}.",
         remedy='Say into="totals", for instance: a folder of Parquet files, which g.epochs("totals") reads.',
     )
 
@@ -148,26 +147,26 @@ class FolderSink:
         owner = self.path / ASIDE / "sink.json"
         there = read_json(owner, _OWNER)
         if there is None and not fresh:
-            raise _another(str(self.path))
+            raise another_sink(str(self.path))
         if there is None and self.path.is_dir() and any(each.name != ASIDE for each in self.path.iterdir()):
             raise SourceError(f"{self.path} has files that no live query wrote.", remedy="Give an empty folder.")
-        _make(self.folder, self.path / ASIDE / SCHEMA, schema)
+        make_sink(self.folder, self.path / ASIDE / SCHEMA, schema)
         create_once(owner, {"query": query})
         if read_json(owner, _OWNER)["query"] != query:
-            raise _of_another(str(self.path))
+            raise sink_of_another(str(self.path))
 
     def publish(self, given: Published) -> None:  # noqa: D102
         manifest = self.path / ASIDE / manifest_name(given.epoch)
         said = {"query": given.query, "files": [vars(each) for each in given.files]}
         there = read_json(manifest, _FILES)
         if given.epoch and not (self.path / ASIDE / manifest_name(given.epoch - 1)).exists():
-            raise _another(str(self.path))
+            raise another_sink(str(self.path))
         if there is None:
             for each in given.files:
                 with suppress(FileNotFoundError):  # it has its name already: an earlier attempt was killed here
                     (self.folder / each.name).rename(self.path / each.name)
                 if not (self.path / each.name).exists():
-                    raise _lost(self.path / each.name)
+                    raise lost(self.path / each.name)
             sync_folder(self.path)
             create_once(manifest, said)
             there = read_json(manifest, _FILES)
@@ -211,33 +210,33 @@ class TopicSink:
 
     def claim(self, query: str, schema: pa.Schema, *, fresh: bool) -> None:  # noqa: D102
         self.topic.check_sink(schema)
-        _make(self.folder, self.folder / SCHEMA, schema)
+        make_sink(self.folder, self.folder / SCHEMA, schema)
         owner, identity = self.folder / "topic.json", identity_of(self.topic)
         there = read_json(owner, _TOPIC)
         if there is None and not fresh:
-            raise _another(self._name)
+            raise another_sink(self._name)
         with TopicWriter(self.topic) as writer:
             self._check(query, None, writer.glance())
         create_once(owner, {"identity": identity})
         if read_json(owner, _TOPIC)["identity"] != identity:
-            raise _another(self._name)
+            raise another_sink(self._name)
 
     def publish(self, given: Published) -> None:  # noqa: D102
-        if given.files and not _noted(self.folder, given.epoch):
-            table = _read(self.folder, given.files, _columns(self.folder / SCHEMA))
+        if given.files and not noted(self.folder, given.epoch):
+            table = read_files(self.folder, given.files, columns_in(self.folder / SCHEMA))
             with TopicWriter(self.topic) as writer:
                 writer.open()
                 found = writer.marker()
                 self._check(given.query, given.epoch, found)
                 if found is None or found.epoch < given.epoch or not writer.once:
                     writer.deliver(Marker(given.query, given.epoch, "spark"), table, {})
-            _note(self.folder, given.epoch)
+            note(self.folder, given.epoch)
 
     def _check(self, query: str, epoch: int | None, found: Marker | None) -> None:
         """Refuse a topic that another query has written, or this one beyond its checkpoint."""
         if found is not None and found.run != query:
             if self.topic.delivery == "exactly_once":
-                raise _of_another(self._name)
+                raise sink_of_another(self._name)
         elif found is not None and epoch is not None and found.epoch > epoch:
             raise SourceError(
                 f"{self._name} has epoch {found.epoch} of this query, and the checkpoint is at epoch {epoch}.",
@@ -250,7 +249,7 @@ class TopicSink:
 
     def clean(self, epoch: int) -> None:  # noqa: D102
         remove_older(self.folder, epoch)
-        _remove_notes(self.folder, epoch)
+        remove_notes(self.folder, epoch)
 
     lasts = "messages of a topic stay, and others may have read them"
 
@@ -267,17 +266,17 @@ class FunctionSink:
     kind = "function"
 
     def claim(self, query: str, schema: pa.Schema, *, fresh: bool) -> None:  # noqa: D102
-        _make(self.folder, self.folder / SCHEMA, schema)
+        make_sink(self.folder, self.folder / SCHEMA, schema)
 
     def publish(self, given: Published) -> None:  # noqa: D102
-        if not _noted(self.folder, given.epoch):
-            schema = _columns(self.folder / SCHEMA)
-            theirs(self.function, _read(self.folder, given.files, schema), given.epoch)
-            _note(self.folder, given.epoch)
+        if not noted(self.folder, given.epoch):
+            schema = columns_in(self.folder / SCHEMA)
+            theirs(self.function, read_files(self.folder, given.files, schema), given.epoch)
+            note(self.folder, given.epoch)
 
     def clean(self, epoch: int) -> None:  # noqa: D102
         remove_older(self.folder, epoch)
-        _remove_notes(self.folder, epoch)
+        remove_notes(self.folder, epoch)
 
     lasts = "what a function has done with its results stays done"
 
@@ -294,22 +293,22 @@ class StoreSink:
     kind = "store"
 
     def claim(self, query: str, schema: pa.Schema, *, fresh: bool) -> None:  # noqa: D102
-        _make(self.folder, self.folder / SCHEMA, schema)
+        make_sink(self.folder, self.folder / SCHEMA, schema)
         with self.store.writer() as writer:
             owner = writer.identity.follower
             if owner is None and not fresh:
-                raise _another(self.store.path)
+                raise another_sink(self.store.path)
             if owner not in (None, query) or (owner is None and writer.sequence):
-                raise _of_another(self.store.path)
+                raise sink_of_another(self.store.path)
             writer.claim(query, 0)
 
     def publish(self, given: Published) -> None:  # noqa: D102
         number = given.epoch + 1
-        schema = _columns(self.folder / SCHEMA)
+        schema = columns_in(self.folder / SCHEMA)
         with self.store.writer() as writer:
             if writer.sequence == number - 1:
                 cti = None if given.cti == MIN_TIME else utc(given.cti)
-                writer.append(_read(self.folder, given.files, schema), cti)
+                writer.append(read_files(self.folder, given.files, schema), cti)
                 return
             there = next(iter(self.store.batches(since=number - 1)), None)
             if there is None or there.sequence != number:
@@ -319,7 +318,7 @@ class StoreSink:
                 )
             if there.expired or not any((self.folder / each.name).exists() for each in given.files):
                 return
-            table = conform(_read(self.folder, given.files, schema), writer.schema, None)
+            table = conform(read_files(self.folder, given.files, schema), writer.schema, None)
             if content_crc(table) != content_crc(there.events):
                 raise SourceError(
                     f"Batch {number} of {self.store.path} is not what epoch {given.epoch} gives.",
@@ -333,77 +332,3 @@ class StoreSink:
 
     def take_back(self, epoch: int) -> None:
         """Never called."""
-
-
-def _noted(folder: Path, epoch: int) -> bool:
-    """Whether it is noted that an epoch was published."""
-    return _note_of(folder, epoch).exists()
-
-
-def _note(folder: Path, epoch: int) -> None:
-    """Note that an epoch was published. What cannot be asked that gets it again, if this is not done in time."""
-    create_once(_note_of(folder, epoch), {})
-
-
-def _note_of(folder: Path, epoch: int) -> Path:
-    return folder / f"{epoch:012d}.published.json"
-
-
-def _remove_notes(folder: Path, epoch: int) -> None:
-    """Remove the notes of epochs before one."""
-    for each in folder.glob("*.published.json"):
-        if int(each.name.partition(".")[0]) < epoch:
-            each.unlink(missing_ok=True)
-
-
-def remove_older(folder: Path, epoch: int) -> None:
-    """Remove the files that tasks wrote for epochs up to one. What cannot be removed stays."""
-    with suppress(OSError):
-        for each in folder.iterdir():
-            written = age(each.name)
-            if written is not None and written <= epoch:
-                with suppress(OSError):
-                    each.unlink()
-
-
-def _make(folder: Path, columns: Path, schema: pa.Schema) -> None:
-    """Make a sink's folder, and the file with its columns."""
-    try:
-        make_folder(folder)
-        if not columns.exists():
-            with whole_or_nothing(columns, "replace") as file:
-                file.write(schema.serialize())
-    except OSError as error:
-        raise SourceError(f"{folder} cannot be made: {error}", remedy="See that you may write there.") from error
-
-
-def _columns(path: Path) -> pa.Schema:
-    return pa.ipc.read_schema(pa.py_buffer(path.read_bytes()))
-
-
-def _read(folder: Path, files: Sequence[NamedFile], schema: pa.Schema) -> pa.Table:
-    tables = []
-    for each in files:
-        try:
-            tables.append(pq.read_table(folder / each.name, partitioning=None).cast(schema))
-        except FileNotFoundError as error:
-            raise _lost(folder / each.name) from error
-    return pa.concat_tables([empty_table(schema), *tables])
-
-
-def _lost(path: Path) -> SourceError:
-    return SourceError(f"The results {path} are gone, and their epoch is committed.", remedy="Put the file back.")
-
-
-def _another(what: str) -> SourceError:
-    return SourceError(
-        f"{what} is another sink than the one that the query's checkpoint names.",
-        remedy="Continue in the sink that it was started with, or start it afresh with a new checkpoint.",
-    )
-
-
-def _of_another(what: str) -> SourceError:
-    return SourceError(
-        f"{what} is not the sink of this query: another one has written there, or this checkpoint is another one.",
-        remedy="Give an empty one, or the checkpoint that goes with it.",
-    )
