@@ -15,7 +15,7 @@ import pytest
 
 import gpu_ops as g
 from gpu_ops.engines.spark import SparkTable
-from tests.support.on_lake import FORMATS, LAKE, PROBES
+from tests.support.on_lake import ASKED, LAKE
 
 ROOT = Path(__file__).parents[2]
 HERE = len(sorted(LAKE.glob("spark-*"))) > 1
@@ -38,7 +38,7 @@ def probed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str | None]:
 @pytest.mark.spark
 @pytest.mark.services
 @pytest.mark.skipif(not HERE, reason="the jars of Delta and Iceberg are not there (`make lake` fetches them)")
-@pytest.mark.parametrize("name", [f"{name} {kind}" for name in PROBES for kind in FORMATS])
+@pytest.mark.parametrize("name", ASKED)
 def test_a_session_with_tables_finds_what_it_would_find_locally(probed: dict[str, str | None], name: str) -> None:
     assert probed[name] is None, probed[name]
 

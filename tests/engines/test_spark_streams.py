@@ -117,6 +117,28 @@ def test_a_state_is_mapped_where_it_was_restored_before(spark: SparkSession, tmp
     same(g.epochs(tmp_path / "out").read(), expected)
 
 
+def test_a_filter_of_the_frame_reaches_its_files_and_one_of_the_query_does_not(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """A row that the query's own filter drops moves the clock: at 150 it makes what began before 120 final."""
+    for number, epoch in enumerate([*EPOCHS[:2], [(150, 151, "b", 8)], []]):
+        put(tmp_path / "in", number, epoch)
+    few = counted(stream(spark, tmp_path / "in").advance_time("10s", delay="30s").filter(g.col("price") < 5))
+    said = few.explain()
+    assert "filters of the query run in tasks, since rows that they drop move the clock" in said
+    assert "filters of the query" not in best(stream(spark, tmp_path / "in")).explain()
+    frame = read(spark, tmp_path / "in").where("price < 5")
+    before = best(g.events(frame, start="at", end="till", unit="s"))
+    found = {}
+    for name, query in (("query", few), ("frame", before)):
+        where: dict[str, Any] = {"into": tmp_path / name, "checkpoint": tmp_path / f"{name} checkpoint"}
+        running: Any = query.start_on_spark(**where, trigger={"availableNow": True}, partitions=1)
+        running.awaitTermination()
+        assert ("LessThan(price,5)" in running._jsq.explainInternal(False)) is (name == "frame")
+        found[name] = g.epochs(tmp_path / name).read()["start"].to_pylist()
+    assert len(found["query"]) > len(found["frame"])
+
+
 def test_no_answer_comes_from_all_rows_of_a_stream(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     query = best(stream(spark, tmp_path / "in"))

@@ -22,7 +22,7 @@ from gpu_ops.engines.spark.streams.keys import Partitioning, partitioning
 from gpu_ops.engines.spark.streams.task import INPUT, SHARD
 from gpu_ops.engines.spark.type_codecs import encoded_columns, encoded_names, encoded_schema
 from gpu_ops.engines.spark.types import column, filled, to_timestamp
-from gpu_ops.plan.nodes import Node
+from gpu_ops.plan.nodes import Filter, Node, SparkSource
 
 
 @dataclass(frozen=True)
@@ -180,6 +180,12 @@ def hosts_of(session: SparkSession, partitions: int) -> list[int]:
     return [found.get(of, of) for of in range(partitions)]
 
 
+_FILTERED = (
+    "filters of the query run in tasks, since rows that they drop move the clock; a filter on the DataFrame itself "
+    "reaches its files"
+)
+
+
 def notes(node: Node) -> tuple[Callable[[Node], list[str]], list[str]]:
     """What `explain` says of a query over streams: of each node, and of the whole."""
     plan = StreamPlan.of(node)
@@ -188,11 +194,13 @@ def notes(node: Node) -> tuple[Callable[[Node], list[str]], list[str]]:
         each.source: "a streaming DataFrame" if each.source.topic is None else "tasks read and decode the messages"
         for each in plan.inputs
     }
+    filtered = {source for each in node.all(Filter) for source in each.all(SparkSource)}
 
     def of(each: Node) -> list[str]:
         lines = [f"CTIs: {_ctis(leaves[each])}"] if each in leaves else [f"time, live: {each.time_rule}"]
         if each in frames:
-            return [f"Spark: {frames[each]}; every row is validated before its epoch runs", *lines]
+            behind = [_FILTERED] if each in filtered else []
+            return [f"Spark: {frames[each]}; every row is validated before its epoch runs", *behind, *lines]
         return ["live engine, in the task of each partition", *lines]
 
     summary = [
