@@ -84,9 +84,9 @@ class Run:
 
     def go_on_to_another_epoch(self) -> None:
         """Give the queries epochs until one of them has committed another one."""
-        before, given_up = [self._last(name) for name in QUERIES], time.monotonic() + 180
+        before, given_up = [self._last(name) for name in QUERIES], time.monotonic() + 600
         while [self._last(name) for name in QUERIES] == before:
-            assert time.monotonic() < given_up, f"no epoch after {before} in three minutes; killed: {self.killed}"
+            assert time.monotonic() < given_up, f"no epoch after {before} in ten minutes; killed: {self.killed}"
             self.go_on_for(0.05)
 
     def _last(self, name: str) -> int:
