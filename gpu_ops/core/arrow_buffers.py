@@ -122,7 +122,10 @@ def table_copied(table: pa.Table) -> pa.Table:
 
 
 HEAP = (32 << 20) - (64 << 10)
-"""The most bytes that the heap keeps for the next array (glibc; `gpu_ops.devices.cpu.kernels` has it do so)."""
+"""The most bytes of an array that come from the heap (glibc; `gpu_ops.devices.cpu.kernels` has it do so)."""
+
+KEPT = 128 << 20
+"""The most bytes that the heap keeps for the next arrays, likewise."""
 
 
 def room(size: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:

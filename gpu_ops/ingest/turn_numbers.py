@@ -36,15 +36,22 @@ def numbered(times: Ints, clock: int, turn: int) -> tuple[Ints, int]:
 @kernel(INTS, INT, INT, output(INT), allocates=False)
 def _number(times: Ints, clock: int, turn: int, places: Ints) -> int:
     # A loop that may end early has no wide instructions, nor has one that looks at the row before by its number.
-    following, falls = times[1:], 0
+    following, falls, same = times[1:], 0, 0
     for row in range(following.size):
         falls += times[row] > following[row]
+        same += times[row] == following[row]
     if times.size and (falls or times[0] < clock):
         for row in range(times.size):
             if times[row] < clock:
                 return row
             clock = times[row]
     place = (turn - 1) * TURN
+    if times.size and not same:
+        # Each row moves the clock, the first one perhaps not.
+        place += TURN << INT(times[0] > clock)
+        for row in range(times.size):
+            places[row] = place + row * (2 * TURN)
+        return -1
     for row in range(times.size):
         time = times[row]
         place += TURN << INT(time > clock)
@@ -126,11 +133,19 @@ def stand_in_order(places: Ints, kinds: npt.NDArray[np.int8], numbers: Ints) -> 
         same, later = kinds[1:] == kinds[:-1], kinds[1:] > kinds[:-1]
         later |= same & (numbers[1:] >= numbers[:-1])
         return bool(((places[1:] > places[:-1]) | ((places[1:] == places[:-1]) & later)).all())
-    return _stand_in_order(places, kinds, numbers)
+    return _all_rise(places) or _stand_in_order(places, kinds, numbers)
 
 
 _FEW = 1 << 12
 """Up to this many rows, NumPy takes less time than to load a kernel."""
+
+
+@kernel(INTS, allocates=False)
+def _all_rise(places: Ints) -> bool:
+    following, wrong = places[1:], 0
+    for row in range(following.size):
+        wrong += places[row] >= following[row]
+    return wrong == 0
 
 
 @kernel(INTS, _KINDS, INTS, allocates=False)

@@ -15,7 +15,7 @@ from gpu_ops.operators.checked import checked, extents
 from gpu_ops.operators.events import Events
 from gpu_ops.operators.operator import EachPiece
 from gpu_ops.plan.integers import IntegerRanges, Known
-from gpu_ops.plan.nodes import Expressions, KeyBy, Node
+from gpu_ops.plan.nodes import Expressions, Filter, KeyBy, Node
 from gpu_ops.plan.terms import Range
 
 
@@ -80,6 +80,11 @@ class FilterProject(EachPiece, nodes=(Expressions,)):
             yield self._device.columns.answer(events.start, events.end, events.frame, steps, schema)
 
 
+_FILTERED_FIRST = range(1 << 14, 1 << 19)
+"""How many rows a filter leaves fewer of before their ranges are found: of few rows they are soon found, and steps over
+more rows are planned as one."""
+
+
 def _copied(nodes: Sequence[Expressions], events: Events, device: Device) -> Any:
     """A frame behind nodes that only pick and rename columns, or starts: nothing is evaluated."""
     columns, frame = device.columns, events.frame
@@ -106,16 +111,19 @@ def _ready(nodes: Sequence[Expressions], events: Events, device: Device) -> tupl
     """Events and the steps that remain to be evaluated over them.
 
     The chain is evaluated up to a node whose numbers may not fit according to the ranges of its columns: there the
-    remaining rows are checked one by one.
+    remaining rows are checked one by one. Behind a filter it often is in any case: then there are fewer
+    rows whose ranges have to be found.
     """
     steps: list[Any] = []
+    done = 0
     known = extents(events, device)
     guarded = max((at for at, node in enumerate(nodes) if node.guards), default=-1)
     for at, node in enumerate(nodes):
         expressions: Sequence[nw.Expr] = node.exact
         if node.guards:
-            if steps and any(each.may_not_fit(known) for each in node.guards.values()):
-                events, steps = _evaluated(events, steps, device), []
+            filters = any(isinstance(each, Filter) for each in nodes[done:at]) and len(events) in _FILTERED_FIRST
+            if filters or (steps and any(each.may_not_fit(known) for each in node.guards.values())):
+                events, steps, done = _evaluated(events, steps, device), [], at
                 known = extents(events, device)
             expressions = checked(node.guards, expressions, events, device, known)
         steps.append(partial(node.evaluated, expressions=expressions))

@@ -76,7 +76,7 @@ def _times(at: Any, count: int, name: str) -> Any:
         given = at.combine_chunks() if isinstance(at, pa.ChunkedArray) else pa.array(at)
         if pa.types.is_timestamp(given.type):
             given = pc.floor_temporal(given, unit="millisecond").cast(pa.timestamp("ms", given.type.tz))
-        times = given.cast(pa.int64())
+        times = given if given.type == pa.int64() else given.cast(pa.int64())
     except (TypeError, ValueError, pa.ArrowException) as error:
         raise PlanError(
             f"{name} has no times: {error}", remedy="Give milliseconds since 1970, or timestamps, one for each row."
@@ -256,7 +256,7 @@ def _casted(column: pa.ChunkedArray, dtype: pa.DataType, name: str) -> pa.Chunke
         ColumnError: A value is none of this type.
     """
     try:
-        return column.cast(dtype)
+        return column if column.type == dtype else column.cast(dtype)
     except pa.ArrowException as error:
         problem = error
     first, last = 0, len(column)

@@ -226,21 +226,38 @@ STEPS: dict[str, Any] = {
         lambda f: f.with_columns(ended=nw.col("end"), began=nw.col("start")),
         lambda f: f.filter(nw.col("v") != 5),
     ],
+    "what is read by no step, and text": [
+        lambda f: f.filter(nw.col("v") % 3 < 2),
+        lambda f: f.filter(nw.col("s") != "c"),
+        lambda f: f.with_columns(w=nw.col("v") * 2 + 1, flag=nw.col("v") < 5),
+    ],
+    "few of them": [lambda f: f.filter(nw.col("v") == 5), lambda f: f.select("start", "end", "s", "n", "f")],
+    "a part that is read often, beside others": [
+        lambda f: f.with_columns(
+            w=nw.col("f") * nw.col("f") + nw.col("f"), x=nw.col("v") - 1, y=nw.col("n") + 1, z=-nw.col("v")
+        ),
+        lambda f: f.filter(nw.col("f") * nw.col("f") > nw.col("f"), nw.col("v") > 1, nw.col("n").is_null()),
+    ],
 }
 
 
 @pytest.mark.parametrize("steps", STEPS)
 @pytest.mark.parametrize("lasts", [5, None])
-def test_few_rows_are_evaluated_as_many_are(monkeypatch: pytest.MonkeyPatch, steps: str, lasts: int | None) -> None:
-    start = np.arange(10)
+@pytest.mark.parametrize("rows", [10, 40_000])
+def test_steps_give_at_once_what_one_query_gives(
+    monkeypatch: pytest.MonkeyPatch, steps: str, lasts: int | None, rows: int
+) -> None:
+    start = np.arange(rows)
     end = start + start % 7 + 1 if lasts is None else lasts
-    frame = cpu_columns.from_arrow(pa.table({"v": start, "n": pa.array([None, 3] * 5)}))
-    few = cpu_columns.evaluate(start, end, frame, STEPS[steps])
-    monkeypatch.setattr(cpu_columns, "FEW", 0)
-    many = cpu_columns.evaluate(start, end, frame, STEPS[steps])
-    assert np.array_equal(few[0], many[0])
-    assert np.array_equal(few[1], many[1])
-    assert few[2].polars().equals(many[2].polars())
+    values = {"v": start % 10, "n": [None, 3] * (rows // 2), "s": ["a", "b", None, "c", ""] * (rows // 5)}
+    frame = cpu_columns.from_arrow(pa.table({**values, "f": start % 10 / 4}))
+    at_once = cpu_columns.evaluate(start, end, frame, STEPS[steps])
+    monkeypatch.setattr(cpu_columns, "_MANY", 0)
+    planned = cpu_columns.evaluate(start, end, frame, STEPS[steps])
+    assert np.array_equal(at_once[0], planned[0])
+    assert np.array_equal(at_once[1], planned[1])
+    assert at_once[2].polars().equals(planned[2].polars())
+    assert at_once[2].polars().schema == planned[2].polars().schema
 
 
 @pytest.mark.parametrize("lasts", [5, None])

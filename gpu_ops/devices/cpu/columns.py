@@ -91,7 +91,7 @@ def beside(*frames: Frame) -> Frame:
 
 def evaluate(start: Array, end: Array | int, frame: Frame, steps: Sequence[Step]) -> tuple[Array, Array | int, Frame]:
     """Run Narwhals steps over events: over many by one lazy query, over few step by step."""
-    if len(start) < FEW and frame.columns:
+    if len(start) < _MANY and frame.columns:
         # Polars hands a lazy query to its threads, and plans it: that takes longer than to run it over these rows.
         at_once: RowSteps = _stepped(RowSteps(start, end, frame), steps)
         return at_once.done()
@@ -101,6 +101,10 @@ def evaluate(start: Array, end: Array | int, frame: Frame, steps: Sequence[Step]
         return start, end, frame  # all hold: nothing is copied out of Polars' chunks
     after = end if isinstance(end, int) else physical(done["end"])
     return physical(done["start"]), after, Frame.of(done).without(LIFETIME)
+
+
+_MANY = 1 << 19
+"""Rows from which on Polars' threads are of use."""
 
 
 def answer(start: Array, end: Array | int, frame: Frame, steps: Sequence[Step], schema: pa.Schema) -> pa.Table:

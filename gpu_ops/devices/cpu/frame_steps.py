@@ -6,19 +6,25 @@ steps of a running query use the same few expressions again and again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+import functools
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import narwhals as nw
 import numpy as np
 import polars as pl
+import pyarrow as pa
 
+from gpu_ops.core.arrow_buffers import booleans, nulls
 from gpu_ops.core.once import once_for_each_object
-from gpu_ops.core.polars_frames import together
+from gpu_ops.core.polars_frames import FEW, together
 from gpu_ops.core.time import LIFETIME, TIME_TYPE
-from gpu_ops.devices.cpu.frames import Frame, FrameColumn, repeating
-from gpu_ops.devices.cpu.series import Array, filled, in_numpy, stored_in, valid_in
+from gpu_ops.devices.cpu.frames import Frame, FrameColumn, Held, repeating
+from gpu_ops.devices.cpu.plain_numbers import PlainNumbers, plain_numbers
+from gpu_ops.devices.cpu.series import Array, filled, in_arrow, in_numpy, stored_in, valid_in
+
+_INT64 = pa.int64().id
 
 _NAMESPACE = nw.from_native(pl.LazyFrame()).__narwhals_namespace__()
 
@@ -80,14 +86,12 @@ class RowSteps:
 
     def filter(self, *conditions: nw.Expr) -> RowSteps:
         """The rows for which all conditions hold."""
-        asked = [translated(each).alias(f"{at}") for at, each in enumerate(conditions)]
-        read = self._polars(set[str]().union(*(_known(each).read for each in conditions)))
-        held = np.logical_and.reduce([_holds(each) for each in read.select_seq(asked)])
-        if held.all():
+        flags = functools.reduce(np.logical_and, self._flags(conditions))
+        held = Held(flags)
+        if len(held) == len(flags):
             return self
-        rows = np.flatnonzero(held)
-        end = self._end if isinstance(self._end, int) else self._end[rows]
-        return RowSteps(self._start[rows], end, self._frame.take(rows))
+        end = self._end if isinstance(self._end, int) else held.of(self._end)
+        return RowSteps(held.of(self._start), end, self._frame.take_later(held))
 
     def select(self, *expressions: nw.Expr | str, **named: nw.Expr) -> RowSteps:
         """These columns of the payload alone."""
@@ -100,13 +104,43 @@ class RowSteps:
 
     def done(self) -> tuple[Array, Array | int, Frame]:
         """(starts, ends, the payload)."""
-        return self._start, self._end, self._frame.without(LIFETIME)
+        return self._start, self._end, self._frame.without(LIFETIME).taken()
+
+    def _flags(self, conditions: Sequence[nw.Expr]) -> list[Array]:
+        """For which rows each condition holds; not where it is null."""
+        plain = [self._plainly(_known(each).plain) for each in conditions]
+        found = [each for each in plain if each is not None]
+        if len(found) == len(plain):
+            return found
+        known = [_known(each) for each, flags in zip(conditions, plain, strict=True) if flags is None]
+        asked = [each.native.alias(f"{at}") for at, each in enumerate(known)]
+        return [*found, *map(_holds, self._asked(known, asked))]
+
+    def _plainly(self, plain: PlainNumbers | None) -> Array | None:
+        """The values of an expression, if it is one over whole numbers and its columns are such; else None."""
+        if plain is None:
+            return None
+        columns = {name: self._column(name) for name in plain.read}
+        if any(each.dtype is None or each.dtype.id != _INT64 for each in columns.values()):
+            return None
+        given = {name: each.given() for name, each in columns.items()}
+        if any(valid is not None for _, valid in given.values()):
+            return None
+        return plain.over({name: numbers for name, (numbers, _) in given.items()})
+
+    def _asked(self, known: Sequence[_Known], expressions: Sequence[pl.Expr], *beside: str) -> list[pl.Series]:
+        """What Polars makes of expressions, of which this is known, and of columns beside them."""
+        frame = self._polars(set[str](beside).union(*(each.read for each in known)))
+        if len(self._start) < FEW or sum(each.reads for each in known) == len(frame.columns):
+            return frame.select_seq([*beside, *expressions]).get_columns()
+        # A part of them may stand there several times, which Polars finds where it plans a query.
+        return frame.lazy().select([*beside, *expressions]).collect().get_columns()
 
     def _made(self, expressions: Iterable[nw.Expr | str], named: dict[str, nw.Expr]) -> dict[str, FrameColumn]:
         """The columns of some expressions, in their order."""
         each = [(None, expression) for expression in expressions] + [*named.items()]
         made = dict[str, FrameColumn | None]()
-        left, read = list[pl.Expr](), set[str]()
+        left, parts = list[pl.Expr](), list[_Known]()
         for called, expression in each:
             if isinstance(expression, str):
                 made[expression] = self._column(expression)
@@ -117,17 +151,19 @@ class RowSteps:
                 made[name] = self._column(known.copies)
             elif known.constant is not None and name is not None:
                 made[name] = known.constant(len(self._start))
+            elif name is not None and (numbers := self._plainly(known.plain)) is not None:
+                made[name] = FrameColumn.of_numbers(numbers, None, pa.from_numpy_dtype(numbers.dtype))
             else:
                 if name is not None:
                     # Its place among the others.
                     made[name] = None
                 left.append(known.native if called is None else known.native.alias(called))
-                read |= known.read
+                parts.append(known)
         if left:
             # Constants alone have no height: another column gives it.
-            alone = [] if read else ["start"]
-            done = self._polars(read | {*alone}).select_seq([*alone, *left])
-            made |= {column.name: FrameColumn.of_series(column) for column in done.get_columns()[len(alone) :]}
+            alone = [] if any(each.read for each in parts) else ["start"]
+            done = self._asked(parts, left, *alone)
+            made |= {column.name: FrameColumn.of_series(column) for column in done[len(alone) :]}
         return {name: column for name, column in made.items() if column is not None}
 
     def _polars(self, read: Collection[str]) -> pl.DataFrame:
@@ -146,11 +182,13 @@ class RowSteps:
 
 def _holds(condition: pl.Series) -> Array:
     """For which rows a condition holds; not where it is null."""
-    valid = valid_in(condition)
-    if valid is None:
-        return in_numpy(condition)
-    held: Array = filled(stored_in(condition), valid) != 0
-    return held
+    if len(condition) < FEW:
+        valid = valid_in(condition)
+        return in_numpy(condition) if valid is None else filled(stored_in(condition), valid) != 0
+    # Polars' own way to NumPy takes ten times as long over many bits.
+    bits = in_arrow(condition)
+    held = booleans(bits)
+    return held & ~nulls(bits) if bits.null_count else held
 
 
 def _read(expressions: Iterable[nw.Expr | str]) -> set[str]:
@@ -182,6 +220,8 @@ class _Known:
         native: Polars' expression.
         read: The columns that it reads; `ALL` where it may read any.
         called: The name of its column; None where it may give several.
+        reads: How often it names one.
+        plain: It over whole numbers, if it is that simple.
         copies: The column that it picks or renames, if it does no more.
         constant: What gives a column of so many rows, if it is a constant.
     """
@@ -189,6 +229,8 @@ class _Known:
     native: pl.Expr
     read: frozenset[str]
     called: str | None = None
+    reads: int = 0
+    plain: PlainNumbers | None = None
     copies: str | None = None
     constant: Callable[[int], FrameColumn] | None = None
 
@@ -201,9 +243,10 @@ def _known(expression: nw.Expr) -> _Known:
     # What names no column, or several at once, may read any.
     if meta.has_multiple_outputs() or meta.is_regex_projection():
         return _Known(made, frozenset([ALL]))
-    names, called = frozenset(meta.root_names()), meta.output_name()
+    roots, called = meta.root_names(), meta.output_name()
+    names, reads = frozenset(roots), len(roots)
     if meta.is_literal(allow_aliasing=True):
-        return _Known(made, names, called, constant=repeating(pl.select(made).to_series()))
+        return _Known(made, names, called, reads, constant=repeating(pl.select(made).to_series()))
     if len(names) == 1 and meta.is_column_selection(allow_aliasing=True):
-        return _Known(made, names, called, copies=next(iter(names)))
-    return _Known(made, names, called)
+        return _Known(made, names, called, reads, copies=next(iter(names)))
+    return _Known(made, names, called, reads, plain_numbers(expression))

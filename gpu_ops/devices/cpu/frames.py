@@ -20,23 +20,27 @@ from gpu_ops.core.forking import use_threads
 from gpu_ops.core.polars_frames import FEW, is_alike, to_frame, together
 from gpu_ops.core.time import TIME_TYPE
 from gpu_ops.core.types import restore
+from gpu_ops.devices.cpu.order import kept
 from gpu_ops.devices.cpu.order import take as gather
 from gpu_ops.devices.cpu.series import Array, filled, row_index, series_of, stored_in, valid_in
 
 _MANY = 1 << 22
 """Rows from which on columns stay in the pieces that they come in, so that memory does not hold them twice."""
 
+_SPARSE = 8
+"""Where a part of the rows is kept that is smaller than one by this, they are gathered by their indices."""
+
 _PIECES = 16
 """So many pieces of a column there may be before they become one."""
 
 
 class FrameColumn:
-    """A column in one of these forms, or several: numbers, an array of Arrow, a series of Polars, pieces.
+    """A column as numbers, an array of Arrow, a series of Polars, pieces, rows of another column, or in several forms.
 
     Numbers are those of a type that Arrow, Polars and NumPy store alike. Whatever form it has, its values never change.
     """
 
-    __slots__ = ("_arrow", "_dtype", "_length", "_numbers", "_pieces", "_series", "_valid")
+    __slots__ = ("_arrow", "_dtype", "_length", "_numbers", "_pieces", "_rows", "_series", "_valid")
 
     def __init__(
         self,
@@ -48,9 +52,10 @@ class FrameColumn:
         arrow: pa.Array | None = None,
         series: pl.Series | None = None,
         pieces: Sequence[FrameColumn] = (),
+        rows: tuple[FrameColumn, Index] | None = None,
     ) -> None:
         self._length, self._dtype, self._numbers, self._valid = length, dtype, numbers, valid
-        self._arrow, self._series, self._pieces = arrow, series, pieces
+        self._arrow, self._series, self._pieces, self._rows = arrow, series, pieces, rows
 
     def __len__(self) -> int:
         return self._length
@@ -109,7 +114,16 @@ class FrameColumn:
         return self._dtype is not None and self._dtype.id == _BOOL.id
 
     def become_one(self) -> None:
-        """Put its pieces together."""
+        """Put its pieces together, or take its rows."""
+        if self._rows is not None:
+            column, index = self._rows
+            taken = column.take(index)
+            if self._dtype is None:
+                self._series = taken.series()
+            else:
+                self._numbers, self._valid = taken.given()
+            self._rows = None
+            return
         pieces = self._pieces
         if not pieces:
             return
@@ -182,15 +196,17 @@ class FrameColumn:
         made: pa.ChunkedArray = restore(given, kind)
         return made
 
-    def take(self, indices: Array, index: Index) -> FrameColumn:
-        """The values at these indices, which are those of an index too."""
+    def take(self, index: Index) -> FrameColumn:
+        """The values at these indices."""
         if self._dtype is None:
             return FrameColumn.of_series(self.series()[index.series])
         # Polars takes longer.
         numbers, valid = self.given()
-        return FrameColumn.of_numbers(
-            gather(numbers, indices), None if valid is None else gather(valid, indices), self._dtype
-        )
+        return FrameColumn.of_numbers(index.of(numbers), None if valid is None else index.of(valid), self._dtype)
+
+    def take_later(self, index: Index) -> FrameColumn:
+        """The values at these indices, taken when somebody reads them: until then all of this column is kept."""
+        return FrameColumn(len(index), dtype=self._dtype, rows=(self, index))
 
     def cut(self, low: int, high: int) -> FrameColumn:
         """The values from one to another, in the same memory."""
@@ -220,15 +236,47 @@ class FrameColumn:
 
 
 class Index:
-    """Indices as Polars takes them, made when they are asked for."""
+    """Indices of rows, also as Polars takes them, made when they are asked for."""
 
     def __init__(self, indices: Array) -> None:
-        self._indices = indices
+        self.indices = indices.astype(np.int64, copy=False)
+
+    def __len__(self) -> int:
+        return len(self.indices)
 
     @functools.cached_property
     def series(self) -> pl.Series:
         """Them in Polars' own type of index; positions are below 2**32."""
-        return row_index(self._indices)
+        return row_index(self.indices)
+
+    def of(self, numbers: Array) -> Array:
+        """The numbers at these indices."""
+        return gather(numbers, self.indices)
+
+
+class Held(Index):
+    """The indices of the rows for which a flag holds.
+
+    Args:
+        flags: bool.
+    """
+
+    def __init__(self, flags: Array) -> None:
+        self._flags, self._count = flags, int(np.count_nonzero(flags))
+
+    def __len__(self) -> int:
+        return self._count
+
+    @functools.cached_property
+    def indices(self) -> Array:  # type: ignore[override]
+        """Them as int64."""
+        return np.flatnonzero(self._flags)
+
+    def of(self, numbers: Array) -> Array:
+        """The numbers of these rows: moved by the flags, where most of a part of the memory is read anyway."""
+        if len(self._flags) < FEW or self._count < len(self._flags) // _SPARSE:
+            return gather(numbers, self.indices)
+        return kept(numbers, self._flags, self._count)
 
 
 class Frame:
@@ -308,8 +356,18 @@ class Frame:
         if len(indices) < FEW and len(indices) == self.height and bool((indices == np.arange(self.height)).all()):
             # Steps of few rows often take all of them.
             return self
-        places, index = indices.astype(np.int64, copy=False), Index(indices)
-        return Frame({name: column.take(places, index) for name, column in self._columns.items()})
+        index = Index(indices)
+        return Frame({name: column.take(index) for name, column in self._columns.items()})
+
+    def take_later(self, index: Index) -> Frame:
+        """The rows at these indices, each column when somebody reads it."""
+        return Frame({name: column.take_later(index) for name, column in self._columns.items()})
+
+    def taken(self) -> Frame:
+        """The frame, after columns that wait for a reader have been taken."""
+        for column in self._columns.values():
+            column.become_one()
+        return self
 
     def cut(self, low: int, high: int) -> Frame:
         """The rows from one to another, in the same memory."""

@@ -13,7 +13,20 @@ import numpy as np
 
 from gpu_ops.core.arrow_buffers import room
 from gpu_ops.core.threads import PART, in_parallel, parts
-from gpu_ops.devices.cpu.compiling import CODES, INT, INTS, Array, Codes, Ints, inlined, kernel, output, unsigned
+from gpu_ops.devices.cpu.compiling import (
+    BOOLS,
+    CODES,
+    INT,
+    INTS,
+    Array,
+    Bools,
+    Codes,
+    Ints,
+    inlined,
+    kernel,
+    output,
+    unsigned,
+)
 
 # A loop that may end early tests for it after this many events: in between it can use wide instructions.
 _CHUNK = 4096
@@ -361,6 +374,34 @@ def take_into(values: Array, indices: Ints, into: Array) -> None:
     in_parallel(lambda part: moved(given, indices[part[0] : part[1]], made[part[0] : part[1]]), parts(indices.size))
 
 
+def kept(values: Array, flags: Bools, count: int) -> Array:
+    """The values of rows for which a flag holds, numbers or bools of any width; they are not few.
+
+    Args:
+        values: A value for each row.
+        flags: A flag for each row.
+        count: For how many rows it holds.
+
+    Examples:
+        >>> kept(np.array([2.5, 3.5, 4.5]), np.array([True, False, True]), 2)
+        array([2.5, 4.5])
+    """
+    made = room(count + 1, values.dtype)  # what is not kept is written behind what is, and then written over
+    cut = parts(flags.size)
+    if len(cut) > 1:
+        take_into(values, np.flatnonzero(flags), made[:count])
+    else:
+        _kept[values.itemsize](_bits(values), flags, _bits(made))
+    return made[:count]
+
+
+def _keep_bits(values: Array, flags: Bools, into: Array) -> None:
+    place = unsigned(0)
+    for row in range(flags.size):
+        into[place] = values[row]
+        place += unsigned(flags[row])
+
+
 def _take_bits(values: Array, indices: Ints, into: Array) -> None:
     for at in range(indices.size):
         into[at] = values[unsigned(indices[at])]
@@ -377,6 +418,10 @@ def _scatter_bits(codes: Codes, places: Ints, values: Array, into: Array) -> Non
 _WIDTHS = {1: numba.types.int8, 2: numba.types.int16, 4: numba.types.int32, 8: numba.types.int64}
 _take = {
     width: kernel(numba.types.Array(bits, 1, "C", readonly=True), INTS, output(bits))(_take_bits)
+    for width, bits in _WIDTHS.items()
+}
+_kept = {
+    width: kernel(numba.types.Array(bits, 1, "C", readonly=True), BOOLS, output(bits), allocates=False)(_keep_bits)
     for width, bits in _WIDTHS.items()
 }
 _scatter = {

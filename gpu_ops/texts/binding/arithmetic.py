@@ -40,6 +40,9 @@ def calculated(node: Expression, operator: str, left: Bound, right: Bound) -> Bo
     if operator == "/":
         return Bound(as_type(left, made) / as_type(right, made), made)
     if operator == "%":
+        by = None if right.constant is None else right.constant.value
+        if isinstance(by, int) and 0 < abs(by) < _RANGES.get(t.type_name(made), 0):
+            return Bound(_remainder_by(as_type(left, made), nw.lit(abs(by), t.narwhals_type(made))), made)
         return Bound(_remainder(as_type(left, made), as_type(right, made)), made)
     return Bound(_APPLIED[operator](beside(left, right, made), beside(right, left, made)), made)
 
@@ -64,6 +67,12 @@ def _remainder(left: nw.Expr, right: nw.Expr) -> nw.Expr:
     rest = left % divisor
     other = (rest != 0) & ((left < 0) != (divisor < 0))
     return nw.when(other).then(rest - divisor).otherwise(rest)
+
+
+def _remainder_by(left: nw.Expr, positive: nw.Expr) -> nw.Expr:
+    """Java's by a number, whose sign does not matter, from one that has the sign of the divisor."""
+    rest = left % positive
+    return nw.when((rest != 0) & (left < 0)).then(rest - positive).otherwise(rest)
 
 
 def _folded(node: Expression, operator: str, left: Constant, right: Constant, dtype: pa.DataType) -> Bound:

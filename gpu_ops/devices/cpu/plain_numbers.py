@@ -1,0 +1,189 @@
+"""Expressions over whole numbers, by NumPy, piece by piece in the cache.
+
+To have Polars run an expression takes fifty microseconds, however few the rows, and each of its functions passes over
+all of them. Comparisons and sums of int64 columns without nulls need neither: here they give the same numbers, which
+wrap around as Polars' do. Everything else is left to Polars.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import narwhals as nw
+import numpy as np
+
+from gpu_ops.core.arrow_buffers import room
+from gpu_ops.core.threads import in_parallel, parts
+from gpu_ops.devices.cpu.series import Array
+
+_PIECE = 1 << 13
+"""Rows of a piece: its numbers, and those in between, stay in the cache."""
+
+_INT64 = np.iinfo(np.int64)
+
+
+@dataclass(frozen=True)
+class PlainNumbers:
+    """An expression over int64 columns without nulls.
+
+    Attributes:
+        read: The columns that it reads.
+        dtype: The type of its values: int64, or bool.
+    """
+
+    read: frozenset[str]
+    dtype: np.dtype[Any]
+    _steps: tuple[tuple[Callable[..., Any], tuple[int, ...]], ...]
+    _given: tuple[str | int, ...]
+
+    def over(self, columns: Mapping[str, Array]) -> Array:
+        """Its values.
+
+        Args:
+            columns: int64 columns of one length, those that it reads among them.
+
+        Examples:
+            >>> plain_numbers(nw.col("v") * 2 + 1).over({"v": np.array([3, 4])})
+            array([7, 9])
+        """
+        size = len(columns[next(iter(self.read))])
+        if size <= _PIECE:
+            return self._piece(columns, 0, size)
+        made = room(size, self.dtype)
+
+        def fill(part: tuple[int, int]) -> None:
+            for low in range(*part, _PIECE):
+                high = min(low + _PIECE, part[1])
+                made[low:high] = self._piece(columns, low, high)
+
+        in_parallel(fill, parts(size))
+        return made
+
+    def _piece(self, columns: Mapping[str, Array], low: int, high: int) -> Array:
+        values: list[Any] = [each if isinstance(each, int) else columns[each][low:high] for each in self._given]
+        for function, operands in self._steps:
+            values.append(function(*[values[at] for at in operands]))
+        found: Array = values[-1]
+        return found
+
+
+def plain_numbers(expression: nw.Expr) -> PlainNumbers | None:
+    """An expression, if it is one of these; None if it is not.
+
+    Examples:
+        >>> plain_numbers((nw.col("v") < 500) & (nw.col("v") != nw.col("w"))).dtype
+        dtype('bool')
+        >>> plain_numbers(nw.col("v") / 2), plain_numbers(nw.col("v") < 0.5)
+        (None, None)
+    """
+    steps = _Steps()
+    try:
+        last = steps.of(expression)
+    except _NotPlainError:
+        return None
+    if not steps.made:
+        return None
+    # Steps are numbered behind what is given, which is complete only now.
+    count, given = len(steps.given), list(steps.given)
+    numbers = {key: at for at, key in enumerate(given)} | {key: count + at for at, key in enumerate(steps.made)}
+    functions = tuple((_FUNCTIONS[name], tuple(numbers[each] for each in keys)) for name, *keys in steps.made)
+    if numbers[last] != count + len(functions) - 1:
+        return None
+    read = frozenset(key[1] for key in given if isinstance(key[1], str))
+    dtype = np.dtype(np.bool_ if steps.is_flag[last] else np.int64)
+    return PlainNumbers(read, dtype, functions, tuple(key[1] for key in given)) if read else None
+
+
+class _NotPlainError(Exception):
+    """An expression has a part that is not one of these."""
+
+
+_Key = tuple[Any, ...]
+"""What a step computes: the name of its function, and those of its operands; ``("given", name or number)``."""
+
+
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    **{f"__{name}__": getattr(operator, name) for name in ("lt", "le", "gt", "ge", "eq", "ne")},
+    **{f"__{name}__": getattr(operator, name) for name in ("add", "sub", "mul", "neg")},
+    "__and__": np.logical_and,
+    "__or__": np.logical_or,
+    "__invert__": np.logical_not,
+    # NumPy's own remainder takes four times as long as its quotient.
+    "__mod__": lambda number, by: number - number // by * by,
+    "when_then": np.where,
+}
+
+
+class _Steps:
+    """The steps of an expression, each once however often it stands there."""
+
+    def __init__(self) -> None:
+        self.given, self.made = dict[_Key, None](), dict[_Key, None]()
+        self.is_flag = dict[_Key, bool]()
+
+    def of(self, part: Any) -> _Key:
+        """The key of a part.
+
+        Raises:
+            _NotPlainError: It has something else in it.
+        """
+        if isinstance(part, int) and not isinstance(part, bool) and _INT64.min <= part <= _INT64.max:
+            return self._have(self.given, ("given", part), is_flag=False)
+        if not isinstance(part, nw.Expr):
+            raise _NotPlainError
+        first, *rest = part._nodes  # noqa: SLF001  (as in gpu_ops.plan.terms)
+        found = self._first(first)
+        for node in rest:
+            if node.name != "alias":
+                found = self._applied(str(node.name), [found, *map(self.of, node.exprs)])
+        return found
+
+    def _first(self, node: Any) -> _Key:
+        if node.kind.name == "COL" and len(node.kwargs["names"]) == 1:
+            return self._have(self.given, ("given", str(node.kwargs["names"][0])), is_flag=False)
+        if node.kind.name == "LITERAL" and (node.kwargs["dtype"] is None or node.kwargs["dtype"] == nw.Int64):
+            return self.of(node.kwargs["value"])
+        if node.name in {"all_horizontal", "any_horizontal"}:
+            found, *others = map(self.of, node.exprs)
+            for other in others:
+                found = self._applied("__and__" if node.name == "all_horizontal" else "__or__", [found, other])
+            if self.is_flag[found]:
+                return found
+        if node.name == "when_then" and len(node.exprs) == 3:
+            return self._applied("when_then", [self.of(each) for each in node.exprs])
+        raise _NotPlainError
+
+    def _applied(self, name: str, keys: list[_Key]) -> _Key:
+        if name in {"__radd__", "__rsub__", "__rmul__"}:
+            name, keys = f"__{name[3:]}", keys[::-1]
+        flags = [self.is_flag[each] for each in keys]
+        said = [each[1] for each in keys if each[0] == "given" and isinstance(each[1], int)]
+        # Of literals alone Polars makes narrower numbers.
+        fits = _TAKES.get(name) == flags and (all(flags) or len(said) < flags.count(False))
+        if name == "__mod__":
+            fits = fits and keys[1][1] in said and keys[1][1] > 0
+        if not fits:
+            raise _NotPlainError
+        return self._have(self.made, (name, *keys), is_flag=name in _FLAGS)
+
+    def _have(self, among: dict[_Key, None], key: _Key, *, is_flag: bool) -> _Key:
+        among.setdefault(key)
+        self.is_flag[key] = is_flag
+        return key
+
+
+_FLAGS = {"__lt__", "__le__", "__gt__", "__ge__", "__eq__", "__ne__", "__and__", "__or__", "__invert__"}
+"""The functions whose values are flags."""
+
+_TAKES = {
+    **{name: [False, False] for name in _FUNCTIONS},
+    "__neg__": [False],
+    "__and__": [True, True],
+    "__or__": [True, True],
+    "__invert__": [True],
+    "when_then": [True, False, False],
+}
+"""For each operand of a function whether it is a flag."""

@@ -1,0 +1,110 @@
+"""Expressions over whole numbers by NumPy give what Polars gives, in values and in type."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import narwhals as nw
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpu_ops.devices.cpu import plain_numbers as module
+from gpu_ops.devices.cpu.plain_numbers import plain_numbers
+
+LEAST, MOST = -(1 << 63), (1 << 63) - 1
+
+LITERALS = st.integers(-4, 4) | st.sampled_from([LEAST, MOST, 1 << 31, -(1 << 31) - 1])
+COLUMNS = st.sampled_from(["a", "b"]).map(nw.col)
+
+
+def numbers(depth: int) -> st.SearchStrategy[nw.Expr]:
+    """Expressions whose values are numbers, at most so many functions deep."""
+    if not depth:
+        return COLUMNS
+    one = numbers(depth - 1)
+    return (
+        COLUMNS
+        | st.builds(lambda one, other: one + other, one, one | LITERALS)
+        | st.builds(lambda one, other: one - other, one, one | LITERALS.map(nw.lit))
+        | st.builds(lambda one, other: one * other, one, one | LITERALS)
+        | st.builds(lambda one, other: other - one, one, LITERALS)
+        | st.builds(lambda one, by: one % by, one, st.integers(1, 5) | st.just(MOST))
+        | st.builds(lambda one: -one, one)
+        | st.builds(lambda flag, one, other: nw.when(flag).then(one).otherwise(other), flags(depth - 1), one, one)
+    )
+
+
+def flags(depth: int) -> st.SearchStrategy[nw.Expr]:
+    """Conditions."""
+    one = numbers(depth)
+    compared = (
+        st.builds(lambda one, other: one < other, one, one | LITERALS)
+        | st.builds(lambda one, other: one >= other, one, one | LITERALS.map(nw.lit))
+        | st.builds(lambda one, other: one == other, one, one | LITERALS)
+        | st.builds(lambda one, other: (one <= other) & (one != other), one, LITERALS)
+    )
+    if not depth:
+        return compared
+    flag = flags(depth - 1)
+    return (
+        compared
+        | st.builds(lambda one, other: one | ~other, flag, flag)
+        | st.builds(lambda one, other: nw.all_horizontal(one, other, ignore_nulls=False), flag, flag)
+        | st.builds(lambda one, other: nw.any_horizontal(one, other, ignore_nulls=False), flag, flag)
+    )
+
+
+VALUES = st.integers(-5, 5) | st.sampled_from([LEAST, MOST, LEAST + 1])
+
+
+@pytest.mark.parametrize("piece", [2, 1 << 13])
+@given(
+    expression=numbers(3).map(lambda each: each * 3) | flags(2),
+    rows=st.lists(st.tuples(VALUES, VALUES), min_size=1, max_size=5),
+)
+def test_values_and_types_are_those_of_polars(piece: int, expression: nw.Expr, rows: list[tuple[int, int]]) -> None:
+    columns = {name: np.array([row[at] for row in rows], np.int64) for at, name in enumerate("ab")}
+    wanted = nw.from_native(pl.DataFrame(columns)).select(expression.alias("x")).to_native()["x"]
+    plain = plain_numbers(expression.alias("y"))
+    assert plain is not None
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "_PIECE", piece)
+        found = plain.over(columns)
+    assert pl.Series("x", found).equals(wanted, check_dtypes=True)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        nw.lit(1),
+        nw.col("a", "b") + 1,
+        nw.col("a") / 2,
+        nw.col("a") // 2,
+        nw.col("a") % 0,
+        nw.col("a") % -2,
+        nw.col("a") % nw.col("b"),
+        nw.col("a") < 0.5,
+        nw.col("a") < (1 << 63),
+        nw.col("a") + True,
+        nw.col("a") & nw.col("b"),
+        nw.col("a") < nw.lit(1, nw.Int8),
+        nw.when(nw.col("a") < 1).then(nw.lit(1)).otherwise(nw.lit(2)),
+        nw.when(nw.col("a") < 1).then(nw.col("a")),
+        nw.col("a").is_null(),
+        nw.col("a").cast(nw.Int32) + 1,
+        nw.col("a").fill_null(0),
+    ],
+    ids=repr,
+)
+def test_all_else_is_left_to_polars(expression: Any) -> None:
+    assert plain_numbers(expression) is None
+
+
+def test_a_part_that_stands_there_twice_is_computed_once() -> None:
+    twice = nw.col("a") * 2
+    plain = plain_numbers((twice < 5) | (twice > 9))
+    assert plain is not None
+    assert len(plain._steps) == 4
