@@ -115,8 +115,9 @@ class FrameColumn:
 
     def become_one(self) -> None:
         """Put its pieces together, or take its rows."""
-        if self._rows is not None:
-            column, index = self._rows
+        rows = self._rows  # another thread may take them too
+        if rows is not None:
+            column, index = rows
             taken = column.take(index)
             if self._dtype is None:
                 self._series = taken.series()
