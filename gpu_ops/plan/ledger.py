@@ -70,7 +70,7 @@ class TurnNumbers(Node):
             if self.order is None:
                 continue
             if self.order not in schema.names:
-                raise unknown_column(self.order, schema.names, what=name)
+                raise unknown_column(self.order, schema.names, what=f"stream {name}")
             dtype = storage(schema.field(self.order).type)
             if not (pa.types.is_timestamp(dtype) or (pa.types.is_integer(dtype) and dtype != pa.uint64())):
                 raise ColumnError(
