@@ -156,7 +156,7 @@ def test_a_batch_holds_what_the_kind_says(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@examples(10)
+@examples(10, dear=True)
 @given(data=st.data())
 def test_live_is_batch_in_any_cut(
     tmp_path_factory: pytest.TempPathFactory, device_name: Any, kind: str, data: st.DataObject
@@ -205,7 +205,7 @@ def test_spark_cuts_in_time_what_says_how_far_it_looks(spark: SparkSession) -> N
 ENDING = EVENTS.map(lambda events: [each._replace(end=min(each.end, each.start + 30)) for each in events])
 
 
-@examples(12)
+@examples(12, dear=True)
 @given(data=st.data())
 def test_a_grid_of_ones_own(tmp_path_factory: pytest.TempPathFactory, device_name: Any, data: st.DataObject) -> None:
     events, key, chance = data.draw(ENDING), data.draw(KEYS), data.draw(st.randoms(use_true_random=False))

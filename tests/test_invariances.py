@@ -377,7 +377,7 @@ def cuts(draw: st.DrawFn, table: pa.Table) -> list[pa.Table]:
     return [table.slice(low, high - low) for low, high in pairwise([0, *at, table.num_rows])]
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow])
+@examples(dear=True, suppress_health_check=[HealthCheck.too_slow])
 @given(case=cases() | counting_cases(), data=st.data())
 def test_the_order_and_the_cut_of_the_input_change_no_bit(
     device_name: Any, case: tuple[Events, Plan], data: st.DataObject
@@ -393,7 +393,7 @@ def test_the_order_and_the_cut_of_the_input_change_no_bit(
     assert chunks == whole
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow])
+@examples(dear=True, suppress_health_check=[HealthCheck.too_slow])
 @given(case=cases() | counting_cases(), size=st.integers(1, 3), threads=st.integers(1, 2))
 def test_the_size_of_a_block_and_the_number_of_threads_change_no_bit(
     device: Device, case: tuple[Events, Plan], size: int, threads: int
@@ -429,7 +429,7 @@ ENCODINGS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("encoding", ENCODINGS)
-@examples(12, suppress_health_check=[HealthCheck.too_slow])
+@examples(12, dear=True, suppress_health_check=[HealthCheck.too_slow])
 @given(case=cases())
 def test_the_encoding_of_a_text_changes_no_bit(device_name: Any, encoding: str, case: tuple[Events, Plan]) -> None:
     given_events, plan = case

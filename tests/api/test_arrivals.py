@@ -114,7 +114,7 @@ def test_verbs_give_what_their_twins_in_epl_give(text: str, events: pa.Table) ->
 @pytest.mark.slow
 @pytest.mark.parametrize("device", ["cpu", "array"])
 @given(st.sampled_from(sorted(_TWINS)), _events(), st.integers(0, 1 << 30))
-@examples(15, derandomize=True)
+@examples(15, dear=True)
 def test_they_give_the_same_live_in_any_cut(device: str, text: str, events: pa.Table, seed: int) -> None:
     chance, query = random.Random(seed), _asked(events, _TWINS[text])
     live, found, at = query.start(device=device), list[pa.Table](), 0
@@ -204,7 +204,7 @@ def test_events_before_the_clock_are_an_error() -> None:
 _TIMES = st.lists(st.integers(0, 3), max_size=5).map(sorted)
 
 
-@examples(25)
+@examples(25, dear=True)
 @given(st.tuples(_TIMES, _TIMES, _TIMES), st.integers(0, 1 << 30), st.sampled_from(["cpu", "array"]))
 def test_several_streams_come_by_time_then_by_their_numbers_then_by_stream(
     times: tuple[list[int], ...], seed: int, device: str

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from gpu_ops.core.bounds import Bounds
 from gpu_ops.core.soundness import UnsoundError, sound
+from tests.support.examples import examples
 
 TEXTS = st.lists(st.none() | st.text(max_size=4) | st.sampled_from(["", "a", "é", "日", "𝄞"]), max_size=8)
 PLACES = st.integers(0, 40)
@@ -42,6 +43,7 @@ def _texts(letters: bytes, offsets: list[int]) -> pa.RecordBatch:
     return pa.record_batch([pa.Array.from_buffers(pa.string(), len(offsets) - 1, buffers)], ["text"])
 
 
+@examples(dear=True)
 @given(damaged())
 @example(_texts("é".encode(), [0, 1, 2]))  # sound together, and none of the two by itself
 @example(_texts("aé".encode(), [0, 1, 3, 3]))

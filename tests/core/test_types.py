@@ -20,6 +20,7 @@ import gpu_ops as g
 from gpu_ops.core.types import _pointed, carried, lower, refusal, restore, storage
 from gpu_ops.errors import ColumnError, SourceError
 from tests.support.any_array import LEAVES, arrays, comparable
+from tests.support.examples import examples
 
 
 def round_trip(column: pa.Array | pa.ChunkedArray) -> pa.ChunkedArray:
@@ -47,6 +48,7 @@ def bits(value: Any) -> Any:
     return value
 
 
+@examples(dear=True)
 @given(arrays())
 def test_any_array_comes_back_whole(array: pa.Array) -> None:
     assume(carried(array.type))

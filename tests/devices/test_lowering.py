@@ -15,6 +15,7 @@ from gpu_ops.core.types import carried
 from gpu_ops.devices.cuda.lowering import device_type, lower, restore
 from gpu_ops.errors import SourceError
 from tests.support.any_array import arrays, comparable
+from tests.support.examples import examples
 from tests.support.payload_table import ROWS, Row
 
 FACTS = json.loads((Path(__file__).parents[1] / "support" / "cudf_facts.json").read_text())
@@ -45,6 +46,7 @@ def test_cudf_has_no_such_column(kind: pa.DataType) -> None:
     assert not held_by_cudf(kind)
 
 
+@examples(dear=True)
 @given(arrays())
 def test_any_array_comes_back_whole(array: pa.Array) -> None:
     assume(carried(array.type))

@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.examples import by_default
+from tests.support.examples import examples
 from tests.support.kernel_contracts import PORTS, assert_same, port_of
 from tests.support.run_contracts import CONTRACTS
 
 
 @pytest.mark.parametrize("name", CONTRACTS)
 @pytest.mark.parametrize("port", PORTS)
-@by_default(12)
+@examples(dear=True)
 @given(data=st.data())
 def test_kernel(name: str, port: str, data: st.DataObject) -> None:
     inputs = data.draw(CONTRACTS[name].inputs)

@@ -15,6 +15,7 @@ from gpu_ops.errors import ColumnError, TimeError
 from gpu_ops.microbatches.contents import content_crc
 from tests.support.cuts import in_some_order
 from tests.support.devices import HERE
+from tests.support.examples import examples
 from tests.support.live_plans import events, plan_of, plans, source, table
 from tests.support.ticks import at_us
 
@@ -38,6 +39,7 @@ def steps(arrived: pa.Table, chance: random.Random) -> list[tuple[pa.Table, int]
     return made
 
 
+@examples(dear=True)
 @given(
     plans,
     st.sampled_from([*MEETINGS]),

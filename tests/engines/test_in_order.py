@@ -19,7 +19,7 @@ from gpu_ops.devices import choose
 from gpu_ops.engines.local.engine import from_table, output_schema, to_table
 from gpu_ops.engines.local.in_order import TOGETHER, _Runs, can_run_in_order, in_order, run_in_order
 from gpu_ops.plan.nodes import Feed, Node
-from tests.support.examples import by_default
+from tests.support.examples import examples
 from tests.support.live_plans import PAIRS, SCHEMA, UTC, WINDOWS, events, table
 from tests.support.rows import rows
 
@@ -137,7 +137,7 @@ def answer(node: Node, given_rows: dict[Feed, pa.Table], budget: int, device_nam
 
 
 @pytest.mark.parametrize("window", sorted(WINDOWS))
-@by_default(12)
+@examples(dear=True)
 @given(events, st.integers(1, 900))
 def test_a_window_gives_what_it_gives_at_once(window: str, given_events: list[Any], budget: int) -> None:
     feed = leaf()
@@ -148,6 +148,7 @@ def test_a_window_gives_what_it_gives_at_once(window: str, given_events: list[An
     assert rows(answer(query._node, {feed: table(given_events)}, budget, device_name)) == rows(expected)
 
 
+@examples(dear=True)
 @given(st.sampled_from(sorted(set(PAIRS) - {"itself"})), events, events, st.integers(1, 900))
 def test_two_streams_give_what_they_give_at_once(pair: str, left: list[Any], right: list[Any], budget: int) -> None:
     feeds = leaf(), leaf()

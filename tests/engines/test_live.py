@@ -24,7 +24,7 @@ from gpu_ops.operators.state.rows import AxisRows
 from gpu_ops.operators.windows.pareto_runs import ParetoRuns
 from tests.support.cuts import in_some_order, remembered
 from tests.support.devices import HERE
-from tests.support.examples import by_default
+from tests.support.examples import examples
 from tests.support.live_plans import (
     UTC,
     Query,
@@ -56,7 +56,7 @@ def pushed(live: RunningQuery, found: list[pa.Table], rest: pa.Table, chance: ra
             found.append(live.results())
 
 
-@by_default(40)
+@examples(dear=True)
 @given(plans, events, st.randoms(use_true_random=False), st.sampled_from(HERE))
 def test_live_is_batch(names: list[str], given_events: list[Any], chance: random.Random, device: str) -> None:
     query = plan_of(names)
@@ -84,6 +84,7 @@ ENTRANCES = st.fixed_dictionaries(
 )
 
 
+@examples(dear=True)
 @given(plans, events, ENTRANCES, st.randoms(use_true_random=False), st.sampled_from(HERE))
 def test_late_events_meet_the_same_fate_in_any_cut(
     names: list[str], given_events: list[Any], entrance: dict[str, Any], chance: random.Random, device: str
@@ -107,6 +108,7 @@ def test_late_events_meet_the_same_fate_in_any_cut(
         assert {fate: count for fate, count in live.status().late.items() if count} == stream.report().late
 
 
+@examples(dear=True)
 @given(plans, events, st.randoms(use_true_random=False), st.sampled_from(HERE))
 def test_a_checkpoint_anywhere_changes_nothing(
     tmp_path_factory: pytest.TempPathFactory,
@@ -571,6 +573,7 @@ def test_what_asks_for_the_end_waits_for_it() -> None:
     assert told(live.results()) == [(2, 5, 1)]
 
 
+@examples(dear=True)
 @given(
     st.lists(st.tuples(st.integers(0, 40), st.integers(1, 15) | st.none(), st.sampled_from("ab"), values), max_size=20),
     st.sampled_from(

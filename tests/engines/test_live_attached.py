@@ -17,6 +17,7 @@ from gpu_ops.core.time import MAX_TIME
 from gpu_ops.engines.live.running_query import RunningQuery
 from gpu_ops.errors import PlanError, QueryFailedError, SourceError, SumOverflowError
 from tests.support.devices import HERE
+from tests.support.examples import examples
 from tests.support.live_plans import SCHEMA, events, plan_of, plans, source, table, told
 from tests.support.rows import rows
 from tests.support.ticks import at_us
@@ -41,6 +42,7 @@ def over(live: RunningQuery) -> g.Stream:
     return g.events(live).tumbling("100us", align=at_us(0)).agg(n=g.sum("n"))
 
 
+@examples(dear=True)
 @given(plans, plans, events, st.lists(st.integers(0, 90), min_size=3, max_size=8), st.integers(0, 8), st.booleans())
 def test_it_gives_what_the_query_gives_over_all_results_from_then_on(
     first: list[str],

@@ -17,11 +17,13 @@ from gpu_ops.engines.live.running_query import RunningQuery
 from gpu_ops.errors import GpuOpsError
 from tests.support import branches
 from tests.support.devices import HERE
+from tests.support.examples import examples
 from tests.support.live_plans import EDGES, edge, sessions, told
 from tests.support.rows import rows
 from tests.support.ticks import at_us
 
 
+@examples(dear=True)
 @given(st.integers(0, 1 << 40), st.sampled_from(HERE))
 def test_edges_under_several_branches_are_what_a_batch_gives(
     tmp_path_factory: pytest.TempPathFactory, seed: int, device: str

@@ -29,6 +29,7 @@ from gpu_ops.microbatches.writer import Writer
 from gpu_ops.operators.windows.incremental_window import IncrementalWindow
 from tests.support import branches
 from tests.support.devices import HERE
+from tests.support.examples import examples
 from tests.support.live_plans import EDGES, UTC, edge, sessions, told
 from tests.support.rows import rows
 from tests.support.ticks import at_us
@@ -461,6 +462,7 @@ def stopped(call: Callable[[], object], after: int) -> None:
 
 
 @pytest.mark.slow
+@examples(dear=True)
 @given(st.integers(0, 1 << 40))
 def test_a_call_that_is_stopped_anywhere_has_taken_nothing_in_or_failed_the_query(
     tmp_path_factory: pytest.TempPathFactory, seed: int

@@ -16,7 +16,7 @@ from gpu_ops.core.time import MAX_TIME
 from gpu_ops.errors import PlanError
 from tests.support.cuts import in_some_order
 from tests.support.devices import HERE
-from tests.support.examples import by_default
+from tests.support.examples import examples
 from tests.support.live_plans import PAIRS, SCHEMA, UTC, Query, events, table
 from tests.support.rows import rows
 from tests.support.ticks import at_us
@@ -75,7 +75,7 @@ class Feeder:
 
 
 @pytest.mark.parametrize("device", HERE)
-@by_default(40)
+@examples(dear=True)
 @given(
     st.tuples(*map(st.sampled_from, ([*SIDES], [*SIDES], [*PAIRS], [*ABOVE]))),
     events,
@@ -103,6 +103,7 @@ def test_two_inputs_give_what_a_batch_gives(
     assert live.cti == MAX_TIME
 
 
+@examples(dear=True)
 @given(
     st.tuples(*map(st.sampled_from, ([*SIDES], [*SIDES], [*PAIRS], [*ABOVE]))),
     events,

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import gpu_ops as g
 from gpu_ops.core.time import MAX_TIME
 from gpu_ops.errors import PlanError, WaitingError
+from tests.support.examples import examples
 from tests.support.live_plans import UTC, told
 from tests.support.rows import rows
 from tests.support.ticks import at_us
@@ -35,6 +36,7 @@ lifetimes = st.lists(
 )
 
 
+@examples(dear=True)
 @given(lifetimes, st.sampled_from(["drop", "divert"]), st.randoms(use_true_random=False))
 def test_invalid_rows_live_are_those_of_a_batch(
     tmp_path_factory: pytest.TempPathFactory,

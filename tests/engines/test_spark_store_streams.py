@@ -21,7 +21,7 @@ from pyspark.sql.types import StructType
 import gpu_ops as g
 from gpu_ops.engines.spark.data_source import StoreDataSource
 from gpu_ops.engines.spark.store_reading import StoreStreamReader
-from tests.support.examples import by_default
+from tests.support.examples import examples
 from tests.support.ticks import at_us
 
 SECOND = 1_000_000
@@ -68,7 +68,7 @@ step = st.one_of(
 )
 
 
-@by_default(12)
+@examples(dear=True)
 @given(st.lists(step, max_size=9), st.sampled_from([None, 1, 2]))
 def test_any_cut_into_epochs(steps: list[tuple[str, Any, Any]], most: int | None) -> None:
     """Each epoch has the batches after the last one; again, if Spark asks again; and a reader may be another."""

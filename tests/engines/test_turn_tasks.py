@@ -24,7 +24,7 @@ from gpu_ops.engines.spark.type_codecs import encoded_schema
 from gpu_ops.errors import PlanError, TextError
 from gpu_ops.plan.ledger import AtClock
 from gpu_ops.plan.nodes import Node
-from tests.support.examples import by_default
+from tests.support.examples import examples
 from tests.support.rows import rows
 
 TASKS = 3
@@ -137,7 +137,7 @@ TEXTS = (
 
 
 @given(st.sampled_from(TEXTS), st.integers(0, 99), st.booleans())
-@by_default(25)
+@examples(dear=True)
 def test_tasks_make_what_one_makes(text: str, seed: int, moves: bool) -> None:  # noqa: FBT001
     """Some of the texts are refused: they need one order of all events, or are not there at all."""
     tables = {"A": _drawn(seed, 40), "B": _drawn(seed + 1, 25)}

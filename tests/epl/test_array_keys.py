@@ -58,7 +58,7 @@ def _rows(statement: Any, name: str) -> list[dict[str, Any]]:
     return sorted(renamed, key=lambda row: (row["turn"], row["row"], repr(sorted(row.items()))))
 
 
-@examples(20)
+@examples(20, dear=True)
 @given(
     text=st.sampled_from(TEXTS),
     sent=st.lists(st.tuples(st.sampled_from("TTU"), st.sampled_from(list(ARRAYS)), st.integers(0, 3)), max_size=9),

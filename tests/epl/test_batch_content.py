@@ -31,7 +31,7 @@ _WINDOWS = ("#length_batch(2)", "#length_batch(3)", "#time_batch(1 sec)", "#grou
     steps=scripts(),
     device=st.sampled_from(["cpu", "array"]),
 )
-@examples(20, derandomize=True)
+@examples(20, dear=True)
 def test_as_the_interpreter(text: str, window: str, steps: tuple[Step, ...], device: str) -> None:
     engines = RuntimeEngine(SCHEMA, device=device), Interpreter(SCHEMA)
     for engine in engines:

@@ -19,6 +19,7 @@ from gpu_ops.texts.binding.expressions import bind
 from gpu_ops.texts.binding.scope import BoundStream, StreamScope
 from gpu_ops.texts.binding.types import event_type
 from tests.support.epl_values import COMPUTED, value
+from tests.support.examples import examples
 
 Strategy = st.SearchStrategy[Any]
 
@@ -236,6 +237,7 @@ def _same(one: Any, other: Any) -> bool:
 
 
 @pytest.mark.parametrize("kind", [wholes, numbers, strings, truths], ids=lambda kind: kind.__name__)
+@examples(dear=True)
 @given(st.data())
 def test_expressions_are_worth_what_they_are_row_by_row(kind: Any, data: st.DataObject) -> None:
     nodes = data.draw(st.lists(kind(3), min_size=3, max_size=6))

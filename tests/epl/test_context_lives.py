@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from gpu_ops import epl
 from gpu_ops.errors import TextError
 from tests.support.epl_on_runtime import rows_of
-from tests.support.examples import by_default
+from tests.support.examples import examples
 
 _TYPES = {"A": {"v": "int"}, "B": {"v": "int"}, "Seen": {"v": "int"}}
 _STARTS = [
@@ -79,7 +79,7 @@ def _counts(start: str, end: str, steps: Sequence[Step]) -> list[int | None]:
 
 @pytest.mark.parametrize("device", ["cpu", "array"])
 @given(st.sampled_from(_STARTS), st.sampled_from(_ENDS), _scripts())
-@by_default(20, derandomize=True)
+@examples(dear=True)
 def test_each_waits_anew_for_the_other(device: str, start: str, end: str, steps: list[Step]) -> None:
     runtime = epl.Runtime(_TYPES, device=device, start=0)
     runtime.deploy(
@@ -144,7 +144,7 @@ def _ends(starts: Sequence[Step], end: str) -> list[list[Any]]:
 
 @pytest.mark.parametrize("device", ["cpu", "array"])
 @given(st.sampled_from(_ENDS), _scripts())
-@by_default(20, derandomize=True)
+@examples(dear=True)
 def test_each_of_several_ends_by_a_pattern_of_its_own(device: str, end: str, steps: list[Step]) -> None:
     runtime = epl.Runtime(_TYPES, device=device, start=0)
     runtime.deploy(

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpu_ops.epl import Runtime
-from tests.support.examples import by_default
+from tests.support.examples import examples
 
 TYPES = {"A": {"k": "string", "v": "int"}, "Begin": {"i": "int"}, "End": {"i": "int"}}
 TEXT = """
@@ -60,7 +60,7 @@ def _note(told: list[Any], new: Any, old: Any, statement: Any) -> None:
     told.append(None if new is None else new.to_pylist())
 
 
-@by_default(12)
+@examples(dear=True)
 @given(
     st.lists(EVENT, max_size=14), st.sampled_from(["all", "last", ""]), st.booleans(), st.sampled_from(["cpu", "array"])
 )

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from gpu_ops.epl import Runtime, query
 from gpu_ops.errors import PlanError, TextError
-from tests.support.examples import by_default
+from tests.support.examples import examples
 
 TYPES = {"Add": {"k": "string", "v": "int"}, "Ask": {"k": "string"}, "Begin": {"k": "string"}, "End": {"k": "string"}}
 KEYED = """
@@ -52,7 +52,7 @@ def _expected(events: list[tuple[str, str, int]]) -> list[Any]:
     return told
 
 
-@by_default(15)
+@examples(dear=True)
 @given(st.lists(EVENT, max_size=12), st.data())
 def test_of_keys(events: list[tuple[str, str, int]], data: st.DataObject) -> None:
     device = data.draw(st.sampled_from(["cpu", "array"]))

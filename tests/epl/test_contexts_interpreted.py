@@ -48,7 +48,7 @@ def test_a_runtime_delivers_what_the_interpreter_delivers(device: str, scenario:
 @pytest.mark.slow
 @pytest.mark.parametrize("device", ["cpu", "array"])
 @given(over_jumps())
-@by_default(50, derandomize=True)
+@examples(dear=True)
 def test_one_move_of_the_clock_does_what_fell_due_first(device: str, scenario: Scenario) -> None:
     try:
         found = played(scenario, RuntimeEngine(SCHEMA, device=device))
@@ -59,7 +59,7 @@ def test_one_move_of_the_clock_does_what_fell_due_first(device: str, scenario: S
 
 @pytest.mark.slow
 @given(in_contexts(), st.data())
-@examples(20, derandomize=True)
+@examples(20, dear=True)
 def test_no_cut_and_no_checkpoint_changes_what_is_delivered(
     tmp_path_factory: pytest.TempPathFactory, scenario: Scenario, data: st.DataObject
 ) -> None:

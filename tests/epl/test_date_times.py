@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from gpu_ops import epl
 from gpu_ops.errors import TextError
-from tests.support.examples import by_default
+from tests.support.examples import examples
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _DAY = dt.timedelta(days=1)
@@ -61,7 +61,7 @@ _TIMES = st.integers(-100_000_000, 200_000_000) | st.sampled_from([0, 1_800_000,
 
 @pytest.mark.parametrize("device", ["cpu", "array"])
 @given(st.lists(st.tuples(st.none() | _TIMES, st.none() | _TIMES), min_size=1, max_size=8))
-@by_default(20)
+@examples(dear=True)
 def test_methods_of_times(device: str, pairs: list[tuple[int | None, int | None]]) -> None:
     names = {f"c{at}": call for at, call in enumerate(_CALLS)}
     text = f"select {', '.join(f'{call} as {name}' for name, call in names.items())} from T"

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from gpu_ops import epl
 from gpu_ops.errors import IntegerOverflowError
 from tests.support.epl_on_runtime import rows_of
+from tests.support.examples import examples
 
 TYPES = {"T": {"k": "string", "v": "int"}, "U": {"w": "int"}}
 MOST = 2_147_483_647
@@ -61,6 +62,7 @@ def _run(texts: Sequence[str], steps: Sequence[Any], device: str, *, singly: boo
 
 
 @pytest.mark.parametrize("device", ["cpu", "array"])
+@examples(dear=True)
 @given(st.lists(st.sampled_from(_TEXTS), min_size=1, max_size=3, unique=True), st.sampled_from(_READERS), _STEPS)
 def test_what_was_delivered_before_a_failure_does_not_depend_on_batches(
     device: str, texts: list[str], reader: str, steps: list[Any]

@@ -25,7 +25,7 @@ from tests.support.examples import examples
 
 
 @given(texts(SINGLE), st.lists(st.lists(TICK, min_size=1, max_size=6), min_size=1, max_size=3), st.data())
-@examples(25)
+@examples(25, dear=True)
 def test_each_statement_gives_what_it_gives_alone(
     tmp_path_factory: pytest.TempPathFactory, rules: list[str], batches: list[list[Any]], data: st.DataObject
 ) -> None:

@@ -14,6 +14,7 @@ from gpu_ops.errors import TextError
 from tests.support.epl_interpreter import Interpreter
 from tests.support.epl_on_runtime import RuntimeEngine
 from tests.support.epl_scripts import NAME, SCHEMA, Scenario, Step, played, same_traces, scripts
+from tests.support.examples import examples
 
 TYPES = {"T": {"k": "string", "v": "int"}, "Ask": {"k": "string", "v": "int"}}
 
@@ -51,6 +52,7 @@ _STREAMS = st.sampled_from(["A#length(3)", "A#time(1 sec)", "A#keepall", "A#leng
 
 @pytest.mark.slow
 @pytest.mark.parametrize("device", ["cpu", "array"])
+@examples(dear=True)
 @given(_LISTS, _STREAMS, scripts(8))
 def test_methods_are_those_of_the_interpreter(device: str, asked: str, stream: str, script: tuple[Step, ...]) -> None:
     scenario = Scenario(f"@name('{NAME}') select {asked} as m from {stream}", script, in_any_order=False)

@@ -117,20 +117,20 @@ def _alike(scenario: Scenario, device: str) -> None:
 
 @pytest.mark.parametrize("device", ["cpu", "array"])
 @given(_looking())
-@examples(40, derandomize=True)
+@examples(40, dear=True)
 def test_rows_see_what_the_interpreter_sees(device: str, scenario: Scenario) -> None:
     _alike(scenario, device)
 
 
 @pytest.mark.parametrize("device", ["cpu", "array"])
 @given(_choosing())
-@examples(40, derandomize=True)
+@examples(40, dear=True)
 def test_the_same_events_are_chosen(device: str, scenario: Scenario) -> None:
     _alike(scenario, device)
 
 
 @given(_looking() | _choosing())
-@examples(30, derandomize=True)
+@examples(30, dear=True)
 def test_content_is_what_the_interpreter_has(scenario: Scenario) -> None:
     """Iterators; in batches `prev` sees nothing of rows that wait, since they have not been posted."""
     if "batch" in scenario.text:

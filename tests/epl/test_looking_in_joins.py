@@ -48,7 +48,7 @@ def _scenarios(draw: st.DrawFn) -> Scenario:
 
 @pytest.mark.parametrize("device", ["cpu", "array"])
 @given(_scenarios())
-@examples(10, derandomize=True)
+@examples(10, dear=True)
 def test_what_came_before_is_what_the_interpreter_says(device: str, scenario: Scenario) -> None:
     found = played(scenario, RuntimeEngine(SCHEMA, device=device))
     assert same_traces(found, played(scenario, Interpreter(SCHEMA)), scenario)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from gpu_ops import epl
 from gpu_ops.errors import PlanError, TextError
 from tests.support import named_window_reference as reference
+from tests.support.examples import examples
 
 _TYPES = {
     "A": {"k": "string", "v": "int", "t": "long"},
@@ -104,18 +105,21 @@ def test_two_statements_change_a_row_at_one_event(view: str, tmp_path: Path) -> 
         _check((view, ["deletes", "merges", "updates"], events, cuts, False), "cpu", tmp_path / "runtime")
 
 
+@examples(dear=True)
 @given(_scripts())
 def test_any_script_does_what_its_words_say(tmp_path_factory: pytest.TempPathFactory, script: Any) -> None:
     """Inserts, deletes, updates, merges and moves of the clock, in any cut, with restarts between."""
     _check(script, "cpu", tmp_path_factory.mktemp("named") / "runtime")
 
 
+@examples(dear=True)
 @given(_scripts(batches=True))
 def test_batches_that_wait_are_changed(tmp_path_factory: pytest.TempPathFactory, script: Any) -> None:
     """Events find the rows that wait for their batch."""
     _check(script, "cpu", tmp_path_factory.mktemp("named") / "runtime")
 
 
+@examples(dear=True)
 @given(_scripts())
 def test_any_script_on_arrays(tmp_path_factory: pytest.TempPathFactory, script: Any) -> None:
     """The same where columns are arrays."""

@@ -17,7 +17,7 @@ from gpu_ops import epl
 from gpu_ops.errors import TextError
 from gpu_ops.operators.runtime import released
 from tests.support.epl_on_runtime import rows_of
-from tests.support.examples import by_default
+from tests.support.examples import examples
 
 _TYPES = {"A": {"k": "string", "v": "int"}, "Begin": {"n": "int"}, "End": {"n": "int"}}
 _PATTERNS = [
@@ -123,7 +123,7 @@ _CONTEXTS = {
 @pytest.mark.parametrize("device", ["cpu", "array"])
 @pytest.mark.parametrize("kind", list(_CONTEXTS))
 @given(st.sampled_from(_PATTERNS), _scripts())
-@by_default(20, derandomize=True)
+@examples(dear=True)
 def test_each_instance_has_a_pattern(kind: str, device: str, pattern: str, steps: list[Step]) -> None:
     runtime = epl.Runtime(_TYPES, start=0, device=device)
     runtime.deploy(f"{_CONTEXTS[kind]} context C {_text(pattern)}")
@@ -134,7 +134,7 @@ def test_each_instance_has_a_pattern(kind: str, device: str, pattern: str, steps
 
 
 @given(st.sampled_from(_PATTERNS), st.sampled_from(list(_CONTEXTS)), _scripts(), st.data())
-@by_default(12, derandomize=True)
+@examples(dear=True)
 def test_no_cut_no_checkpoint_and_no_release_changes_matches(
     tmp_path_factory: pytest.TempPathFactory, pattern: str, kind: str, steps: list[Step], data: st.DataObject
 ) -> None:

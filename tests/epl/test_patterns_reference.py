@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from gpu_ops import epl
 from gpu_ops.plan import pattern_matches
-from tests.support.examples import by_default
+from tests.support.examples import by_default, examples
 from tests.support.pattern_reference import Part, PatternReference
 from tests.support.patterns import TYPES, chains, patterns, scripts
 
@@ -80,7 +80,7 @@ def test_patterns_beside_the_reference(
 
 
 @pytest.mark.slow
-@by_default(60)
+@examples(dear=True)
 @given(patterns(), scripts(), st.sampled_from(NOTES), st.sampled_from(["cpu", "array"]))
 def test_patterns_go_on_from_checkpoints(
     pattern: tuple[str, Part], script: list[tuple[str, Any]], notes: tuple[str, ...], device: str
@@ -116,7 +116,7 @@ def _filters(text: str, script: list[tuple[str, Any]]) -> list[int]:
     return counts
 
 
-@by_default(15)
+@examples(dear=True)
 @given(chains(), scripts())
 def test_open_starts_have_as_many_filters_as_the_machine(
     pattern: tuple[str, Part], script: list[tuple[str, Any]]
@@ -129,7 +129,7 @@ def test_open_starts_have_as_many_filters_as_the_machine(
 
 
 @pytest.mark.slow
-@by_default(60)
+@examples(dear=True)
 @given(chains(), scripts(), st.lists(st.booleans(), min_size=1, max_size=5), st.sampled_from(["cpu", "array"]))
 def test_open_starts_go_on_from_checkpoints(
     pattern: tuple[str, Part], script: list[tuple[str, Any]], cuts: list[bool], device: str

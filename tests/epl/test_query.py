@@ -43,7 +43,7 @@ def _arranged(rows: Sequence[Mapping[str, Any]], scenario: Scenario) -> list[Map
 @pytest.mark.slow
 @pytest.mark.parametrize("device", ["cpu", "array"])
 @given(scenarios() | scenarios() | joins() | asking())
-@examples(20, derandomize=True)
+@examples(20, dear=True)
 def test_a_query_gives_what_a_runtime_delivers(device: str, scenario: Scenario) -> None:
     frames, until = _frames(scenario)
     try:
@@ -57,7 +57,7 @@ def test_a_query_gives_what_a_runtime_delivers(device: str, scenario: Scenario) 
 @pytest.mark.slow
 @pytest.mark.parametrize("device", ["cpu", "array"])
 @given(scenarios() | joins(), st.integers(0, 1 << 30))
-@examples(15, derandomize=True)
+@examples(15, dear=True)
 def test_a_live_query_gives_it_in_any_cut(
     device: str, tmp_path_factory: pytest.TempPathFactory, scenario: Scenario, seed: int
 ) -> None:

@@ -45,7 +45,7 @@ def _scenarios(draw: st.DrawFn) -> Scenario:
 
 @pytest.mark.parametrize("device", ["cpu", "array"])
 @given(_scenarios())
-@examples(10, derandomize=True)
+@examples(10, dear=True)
 def test_rates_are_those_of_the_interpreter(device: str, scenario: Scenario) -> None:
     found = played(scenario, RuntimeEngine(SCHEMA, device=device))
     assert same_traces(found, played(scenario, Interpreter(SCHEMA)), scenario)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpu_ops import epl
-from tests.support.examples import by_default
+from tests.support.examples import examples
 
 _SCHEMA = pa.schema([("seq", pa.int64()), ("k", pa.string()), ("v", pa.int32())])
 _TEXT = """
@@ -30,7 +30,7 @@ def _expected(k: str | None, v: int | None) -> Mapping[str, Any]:
 
 @pytest.mark.parametrize("device", ["cpu", "array"])
 @given(st.lists(st.tuples(st.none() | st.sampled_from("xy"), st.none() | st.integers(-3, 9)), max_size=6))
-@by_default(20)
+@examples(dear=True)
 def test_a_record_has_the_values_of_its_row(device: str, events: list[tuple[str | None, int | None]]) -> None:
     data = pa.Table.from_pylist([{"seq": at, "k": k, "v": v} for at, (k, v) in enumerate(events)], _SCHEMA)
     found = epl.query(_TEXT, T=data, order="seq").collect(device=device)

@@ -9,6 +9,7 @@ from hypothesis import given
 
 from gpu_ops.epl import parse, unparse
 from tests.support.epl_statements import expressions, leaves, patterns, statements
+from tests.support.examples import examples
 
 
 def _body(text: str) -> Any:
@@ -27,6 +28,7 @@ def test_a_pattern(pattern: Any) -> None:
 
 
 @pytest.mark.slow
+@examples(dear=True)
 @given(statements)
 def test_a_statement(statement: Any) -> None:
     text = unparse([statement])

@@ -37,7 +37,7 @@ def test_a_match_is_delivered_as_it_ends_with_its_measures() -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from("xy"), st.integers(0, 4)), max_size=30), st.data())
-@examples(15)
+@examples(15, dear=True)
 def test_verbs_give_the_same(rows: list[tuple[str, int]], data: st.DataObject) -> None:
     skip = data.draw(st.sampled_from(["past last row", "to next row", "to current row"]))
     every, interval = data.draw(st.booleans()), data.draw(st.sampled_from([None, 2]))
@@ -73,7 +73,7 @@ def test_verbs_give_the_same(rows: list[tuple[str, int]], data: st.DataObject) -
 
 
 @given(st.lists(st.integers(-2, 4), max_size=14), st.sampled_from(["keepall", "length(4)"]), st.data())
-@examples(15)
+@examples(15, dear=True)
 def test_an_iterator_gives_the_matches_in_the_content(numbers: list[int], window: str, data: st.DataObject) -> None:
     every = data.draw(st.booleans())
     skip: Any = data.draw(st.sampled_from(["past last row", "to next row", "to current row"]))

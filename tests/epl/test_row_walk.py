@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from gpu_ops import epl
 from gpu_ops.errors import IntegerOverflowError
 from tests.support import row_change_reference as reference
-from tests.support.examples import by_default
+from tests.support.examples import by_default, examples
 from tests.support.row_change_reference import Branch, Changing, changing
 
 _PROPERTIES = {"k": "string", "m": "int", "s": "string", "t": "long"}
@@ -161,7 +161,7 @@ def test_any_statements_do_what_their_words_say(tmp_path_factory: pytest.TempPat
     _check(script, "cpu", tmp_path_factory.mktemp("walk") / "runtime")
 
 
-@by_default(50)
+@examples(dear=True)
 @given(_scripts())
 def test_any_statements_on_arrays(tmp_path_factory: pytest.TempPathFactory, script: Any) -> None:
     """The same where columns are arrays."""

@@ -48,6 +48,7 @@ def test_a_runtime_delivers_what_the_interpreter_delivers(device: str, scenario:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("device", ["cpu", "array"])
+@examples(dear=True)
 @given(
     st.sampled_from(["avg(count(*))", "sum(sum(v))", "sum(count(v))"]),
     st.sampled_from(["", "#length(2)", "#time(2 sec)", "#unique(k)"]),
@@ -66,7 +67,7 @@ def test_aggregates_of_aggregates_are_those_of_the_interpreter(
 
 @pytest.mark.slow
 @given(scenarios())
-@examples(20, derandomize=True)
+@examples(20, dear=True)
 def test_events_sent_together_are_delivered_as_events_sent_one_by_one(scenario: Scenario) -> None:
     """Neighbouring events of one type are one batch; asking for content in between changes nothing."""
     try:
@@ -89,7 +90,7 @@ def test_events_sent_together_are_delivered_as_events_sent_one_by_one(scenario: 
 
 @pytest.mark.slow
 @given(scenarios())
-@examples(20, derandomize=True)
+@examples(20, dear=True)
 def test_events_sent_with_their_times_are_delivered_as_after_advances(scenario: Scenario) -> None:
     """The clock moves before each event that comes later than it shows."""
     try:

@@ -23,7 +23,7 @@ _BANK = {"Withdrawal": {"account": "string", "amount": "int"}}
 
 @pytest.mark.slow
 @given(scenarios() | scenarios() | joins() | asking(), st.data())
-@examples(20, derandomize=True)
+@examples(20, dear=True)
 def test_deliveries_do_not_depend_on_a_checkpoint_in_between(
     tmp_path_factory: pytest.TempPathFactory, scenario: Scenario, data: st.DataObject
 ) -> None:

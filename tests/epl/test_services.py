@@ -58,7 +58,7 @@ def test_whoever_listens_to_states_is_told_of_statements_that_come_fail_and_go()
 
 @pytest.mark.slow
 @given(joins() | scenarios(), st.randoms(use_true_random=False))
-@examples(15, derandomize=True)
+@examples(15, dear=True)
 def test_a_replay_delivers_what_events_and_advances_in_order_of_time_deliver(scenario: Scenario, chance: Any) -> None:
     """Events of two streams, each at the time that the clock shows; the rows of each stream are shuffled."""
     singly, together = epl.Runtime(SCHEMA), epl.Runtime(SCHEMA)
@@ -246,7 +246,7 @@ _TIMES = ("current_timestamp", "oldest_timestamp", "timetolive", "time_order", "
 
 @pytest.mark.slow
 @given(scenarios(), st.sampled_from([-1_000_000, -777, 0, 5_000_000]), st.data())
-@examples(15, derandomize=True)
+@examples(15, dear=True)
 def test_a_statement_goes_on_by_the_clock_of_the_service_that_it_is_in(
     scenario: Scenario, ahead: int, data: st.DataObject
 ) -> None:

@@ -44,7 +44,7 @@ def _jumping(script: tuple[Step, ...]) -> tuple[Step, ...]:
 
 @pytest.mark.slow
 @given(st.sampled_from(["cpu", "array"]), _texts(), scripts(10).map(_jumping))
-@examples(20)
+@examples(20, dear=True)
 def test_outputs_and_variables_are_those_of_the_interpreter(device: str, text: str, script: tuple[Step, ...]) -> None:
     scenario = Scenario(text, script, in_any_order=True)
     engine, interpreter = RuntimeEngine(SCHEMA, device=device), Interpreter(SCHEMA)
@@ -60,7 +60,7 @@ def test_outputs_and_variables_are_those_of_the_interpreter(device: str, text: s
 
 @pytest.mark.slow
 @given(_texts(), scripts(10).map(_jumping), st.integers(0, 4))
-@examples(10)
+@examples(10, dear=True)
 def test_no_cut_and_no_checkpoint_changes_them(
     tmp_path_factory: pytest.TempPathFactory, text: str, script: tuple[Step, ...], kept: int
 ) -> None:

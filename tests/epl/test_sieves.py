@@ -30,7 +30,7 @@ def two_are_enough() -> Iterator[None]:
 
 
 @given(texts(WINDOWED), st.lists(st.lists(TICK, min_size=1, max_size=5), min_size=2, max_size=4), st.data())
-@examples(15)
+@examples(15, dear=True)
 def test_each_statement_gives_what_it_gives_alone(
     tmp_path_factory: pytest.TempPathFactory, rules: list[str], batches: list[list[Any]], data: st.DataObject
 ) -> None:

@@ -179,7 +179,7 @@ def _rows(deliveries: Sequence[Any]) -> list[_Rows]:
 
 
 @given(_asking())
-@examples(60, derandomize=True)
+@examples(60, dear=True)
 def test_as_the_interpreter(scenario: Scenario) -> None:
     found = played(scenario, _Engine())
     assert same_traces(found, played(scenario, Interpreter(SCHEMA)), scenario), scenario.text
@@ -191,7 +191,7 @@ _CUT = st.lists(st.integers(0, 15), max_size=4)
 
 
 @given(_asking(), _CUT)
-@examples(25, derandomize=True)
+@examples(25, dear=True)
 def test_events_that_come_together_make_the_same(scenario: Scenario, cuts: list[int]) -> None:
     """Events of one type that follow each other are sent at once, or in pieces."""
     engine = _Engine()

@@ -91,7 +91,7 @@ def _type_of(row: dict[str, Any]) -> str:
 
 @pytest.mark.slow
 @given(st.sampled_from([*CHANGES]), EVENTS, st.booleans(), st.sampled_from(["cpu", "array"]), st.integers(0, 6))
-@examples(15)
+@examples(15, dear=True)
 def test_beside_lists(
     tmp_path_factory: pytest.TempPathFactory,
     text: str,

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from gpu_ops import epl
 from gpu_ops.errors import PlanError, TextError
 from tests.support import table_reference as reference
+from tests.support.examples import examples
 
 _TYPES = {
     "A": {"k": "string", "v": "int", "t": "long"},
@@ -65,12 +66,14 @@ def _check(script: Any, device: str, path: Path) -> None:
     assert sorted(runtime.rows("t").to_pylist(), key=_key) == sorted(table.values(), key=_key)
 
 
+@examples(dear=True)
 @given(_scripts())
 def test_any_script_does_what_its_words_say(tmp_path_factory: pytest.TempPathFactory, script: Any) -> None:
     """Queries into a table, merges and reads before and behind them, in any cut, with restarts between."""
     _check(script, "cpu", tmp_path_factory.mktemp("tables") / "runtime")
 
 
+@examples(dear=True)
 @given(_scripts())
 def test_any_script_on_arrays(tmp_path_factory: pytest.TempPathFactory, script: Any) -> None:
     """The same where columns are arrays."""

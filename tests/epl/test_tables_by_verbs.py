@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import gpu_ops as g
 from gpu_ops import epl
-from tests.support.examples import by_default
+from tests.support.examples import examples
 
 TYPES = {
     "Order": {"id": "int", "item": "string", "n": "int"},
@@ -72,7 +72,7 @@ def by_verbs(said: Said) -> tuple[g.Stream, g.Stream]:
     return window, told("Ask").join(window, on="item")
 
 
-@by_default(12)
+@examples(dear=True)
 @given(said=st.lists(events, max_size=12))
 def test_what_events_do_to_a_named_window_is_said_by_verbs(said: Said) -> None:
     held, found = by_epl(said)

@@ -137,7 +137,7 @@ def _text(context: str, how: str) -> str:
 @pytest.mark.slow
 @pytest.mark.parametrize("device", ["cpu", "array"])
 @given(st.sampled_from([*_CONTEXTS]), st.sampled_from([*_STATEMENTS]), _events())
-@examples(60, derandomize=True)
+@examples(60, dear=True)
 def test_each_instance_has_a_grid(device: str, context: str, how: str, frames: Mapping[str, pa.Table]) -> None:
     found = epl.query(_text(context, how), frames, order="seq", time="at", until=90_000).collect(device=device)
     assert in_turns(rows(found)) == in_turns(_expected(frames, context, how, 90_000))
@@ -145,7 +145,7 @@ def test_each_instance_has_a_grid(device: str, context: str, how: str, frames: M
 
 @pytest.mark.slow
 @given(st.sampled_from([*_CONTEXTS]), st.sampled_from([*_STATEMENTS]), _events(), st.integers(0, 1 << 30))
-@examples(30, derandomize=True)
+@examples(30, dear=True)
 def test_it_is_so_in_any_cut(
     tmp_path_factory: pytest.TempPathFactory, context: str, how: str, frames: Mapping[str, pa.Table], seed: int
 ) -> None:

@@ -76,7 +76,7 @@ def _events(draw: Any) -> Mapping[str, pa.Table]:
 @pytest.mark.slow
 @pytest.mark.parametrize("device", ["cpu", "array"])
 @given(st.sampled_from(_TEXTS), _events())
-@examples(40, derandomize=True)
+@examples(40, dear=True)
 def test_a_text_gives_what_a_runtime_delivers(device: str, text: str, frames: Mapping[str, pa.Table]) -> None:
     answer = epl.query(text, frames, order="seq", time="at", until=60_000).collect(device=device)
     assert in_turns(rows(answer)) == in_turns(told(text, frames, 60_000))
@@ -84,7 +84,7 @@ def test_a_text_gives_what_a_runtime_delivers(device: str, text: str, frames: Ma
 
 @pytest.mark.slow
 @given(st.sampled_from(_TEXTS), _events(), st.integers(0, 1 << 30))
-@examples(40, derandomize=True)
+@examples(40, dear=True)
 def test_it_does_so_live_in_any_cut(
     tmp_path_factory: pytest.TempPathFactory, text: str, frames: Mapping[str, pa.Table], seed: int
 ) -> None:

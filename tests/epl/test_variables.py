@@ -76,7 +76,7 @@ def _told(deliveries: Any) -> dict[str, list[Any]]:
 
 @pytest.mark.slow
 @given(texts(), st.lists(events, min_size=1, max_size=12), st.data())
-@examples(20)
+@examples(20, dear=True)
 def test_statements_see_what_stood_when_their_turn_came(
     text: str, script: list[tuple[str, dict[str, Any]]], data: st.DataObject
 ) -> None:
@@ -121,7 +121,7 @@ WAKING = [
     st.lists(events | st.tuples(st.just(""), st.integers(1, 3)), min_size=1, max_size=12),
     st.data(),
 )
-@examples(15)
+@examples(15, dear=True)
 def test_an_output_waits_for_a_variable(order: list[str], script: list[tuple[str, Any]], data: st.DataObject) -> None:
     """A change that makes the condition hold is output by the next move of the clock, a delivery at once."""
     text = "create variable int x = 0;" + ";".join(f"@name('s{at}') {each}" for at, each in enumerate(order))

@@ -65,7 +65,7 @@ _READERS = (
 
 @pytest.mark.parametrize("device", ["cpu", "array"])
 @given(st.sampled_from(_WORDS), scripts(most=10))
-@examples(25)
+@examples(25, dear=True)
 def test_they_do_what_the_interpreter_does(device: str, words: str, script: tuple[Step, ...]) -> None:
     """Event by event, and events that follow one another at once."""
     splits = "split" in words

@@ -26,6 +26,7 @@ from gpu_ops.ingest import arrival_kernel as k
 from gpu_ops.ingest.advance import Advance, LatePolicy
 from gpu_ops.ingest.arrivals import ArrivalKind, Arrivals
 from gpu_ops.ingest.ingress import Admitted, Ingress
+from tests.support.examples import examples
 from tests.support.ingress_reference import EntranceReference, Given, LateRow, Row, Violation
 
 SCHEMA = pa.schema([("name", pa.string())])
@@ -134,6 +135,7 @@ def policies(draw: st.DrawFn) -> Advance | None:
     return None if settings == Advance() else settings
 
 
+@examples(dear=True)
 @given(policies(), histories(), st.data())
 def test_as_the_reference_however_cut_and_restored(
     settings: Advance | None, rows: list[Row], data: st.DataObject
@@ -192,6 +194,7 @@ def handed_out(reference: EntranceReference) -> dict[int, tuple[int, str]]:
     }
 
 
+@examples(dear=True)
 @given(policies(), histories(), st.data())
 def test_open_edges_are_handed_out_when_the_cti_passes_them(
     settings: Advance | None, rows: list[Row], data: st.DataObject

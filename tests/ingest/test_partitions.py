@@ -17,6 +17,7 @@ from gpu_ops.errors import PlanError, TimeError
 from gpu_ops.ingest.advance import Advance, LatePolicy
 from gpu_ops.ingest.arrivals import ArrivalKind, Arrivals
 from gpu_ops.ingest.ingress import Admitted, Ingress
+from tests.support.examples import examples
 from tests.support.ingress_reference import Given, LateRow, Row, Violation
 from tests.support.partitioned_reference import PartitionedReference
 
@@ -128,6 +129,7 @@ def policies(draw: st.DrawFn) -> Advance:
     )
 
 
+@examples(dear=True)
 @given(policies(), histories(), st.data())
 def test_as_the_reference_however_cut_and_restored(settings: Advance, rows: list[Row], data: st.DataObject) -> None:
     entrance, reference, at = Ingress(settings, SCHEMA), PartitionedReference(settings), 0

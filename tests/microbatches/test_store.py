@@ -23,6 +23,7 @@ import gpu_ops as g
 from gpu_ops.core.time import MAX_TIME, MIN_TIME
 from gpu_ops.errors import ColumnError, PlanError, SourceError, TimeError
 from gpu_ops.microbatches.names import Sealed, UnsettledError, parse, read_log
+from tests.support.examples import examples
 from tests.support.rows import rows
 from tests.support.stores import Lifetimes, held, numbers, table
 from tests.support.ticks import at_us
@@ -85,6 +86,7 @@ def test_events_are_read_by_time(store: g.Store, start: int | None, end: int | N
 LIFETIMES = st.lists(st.tuples(st.integers(0, 20), st.integers(1, 9)).map(lambda e: (e[0], e[0] + e[1])), max_size=4)
 
 
+@examples(dear=True)
 @given(st.lists(LIFETIMES, min_size=1, max_size=5), st.integers(-1, 25), st.integers(-1, 25), st.integers(0, 5))
 def test_a_range_of_time_is_what_a_look_at_every_event_finds(
     tmp_path_factory: pytest.TempPathFactory, batches: list[Lifetimes], start: int, end: int, since: int
@@ -400,6 +402,7 @@ ACTIONS = st.lists(
 )
 
 
+@examples(dear=True)
 @given(ACTIONS)
 def test_any_history_keeps_what_has_not_ended(
     tmp_path_factory: pytest.TempPathFactory, actions: list[tuple[str, Any]]

@@ -60,7 +60,7 @@ def each_alone(found: list[Event], pipeline: Callable[[Stream], Stream], device:
 
 
 @pytest.mark.parametrize("name", list(PIPELINES))
-@examples(12)
+@examples(12, dear=True)
 @given(found=events)
 def test_apply_is_each_group_by_itself(device_name: str, name: str, found: list[Event]) -> None:
     asked = stream(found, PAYLOAD).by("k").apply(PIPELINES[name])
@@ -72,6 +72,7 @@ def test_apply_is_each_group_by_itself(device_name: str, name: str, found: list[
     assert rows(answer) == rows(expected)
 
 
+@examples(dear=True)
 @given(found=events, chance=st.randoms(use_true_random=False))
 def test_a_running_query_applies_too(found: list[Event], chance: random.Random) -> None:
     def ask(s: Stream) -> Stream:

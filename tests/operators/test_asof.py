@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import gpu_ops as g
 from gpu_ops.errors import ColumnError, PlanError
+from tests.support.examples import examples
 from tests.support.join_reference import asof_join
 from tests.support.reference import FIRST_TIME, NEVER, Event, select
 from tests.support.rows import rows, stream
@@ -188,6 +189,7 @@ def test_what_cannot_be_is_refused() -> None:
         left.asof_join(right, on="q")
 
 
+@examples(dear=True)
 @given(
     both=sides(),
     key=st.sampled_from(KEYS),

@@ -63,7 +63,7 @@ def told(answer: pa.Table) -> list[tuple[Any, ...]]:
     return sorted(zip(times, answer["v"].to_pylist(), answer["status"].to_pylist(), strict=True))
 
 
-@examples(20)
+@examples(20, dear=True)
 @given(
     starts=st.lists(st.integers(0, 800 * DAY), max_size=8),
     span=st.sampled_from(["1d", "14d", "1mo", "1q", "2y"]),

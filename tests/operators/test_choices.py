@@ -18,6 +18,7 @@ from gpu_ops.errors import ColumnError
 from tests.support.aggregate_reference import CHOICES
 from tests.support.cuts import in_any_cut, in_some_order
 from tests.support.devices import HERE
+from tests.support.examples import examples
 from tests.support.reference import Event
 from tests.support.rows import check, rows, stream, to_table
 from tests.support.timeline import timeline
@@ -195,6 +196,7 @@ def test_choices_are_what_they_say(
     check(over(stream(events, PAYLOAD), keys, some), device, expected(events, keys, some))
 
 
+@examples(dear=True)
 @given(
     EVENTS,
     KEYS,

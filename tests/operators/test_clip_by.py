@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 import gpu_ops as g
 from gpu_ops.errors import ColumnError, PlanError
+from tests.support.examples import examples
 from tests.support.join_reference import clip_by
 from tests.support.reference import NEVER, Event
 from tests.support.rows import stream
@@ -104,6 +105,7 @@ def test_what_cannot_be_is_refused() -> None:
         left.clip_by("right")  # type: ignore[arg-type]
 
 
+@examples(dear=True)
 @given(both=sides(), key=st.sampled_from(KEYS))
 def test_every_clip_is_the_brute_forces(device_name: Any, both: tuple[Events, Events], key: Mapping[str, str]) -> None:
     left, right = both
@@ -111,6 +113,7 @@ def test_every_clip_is_the_brute_forces(device_name: Any, both: tuple[Events, Ev
     check(one.clip_by(two, on=named(key)), device_name, clip_by(left, right, key))
 
 
+@examples(dear=True)
 @given(both=sides())
 def test_clipped_by_itself(device_name: Any, both: tuple[Events, Events]) -> None:
     left, _ = both

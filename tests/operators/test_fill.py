@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 import gpu_ops as g
 from gpu_ops.errors import ColumnError, PlanError
 from tests.support.cuts import in_any_cut, in_some_order
+from tests.support.examples import examples
 from tests.support.reference import Aggregate, Event, hopping
 from tests.support.rows import check, rows, stream, to_events, to_table
 from tests.support.ticks import at_us, us
@@ -55,6 +56,7 @@ spans = st.none() | st.tuples(st.integers(-20, 40), st.integers(1, 50)).map(lamb
 grids = st.sampled_from([(4, 4), (6, 2), (2, 6), (5, 3)])
 
 
+@examples(dear=True)
 @given(points=points, fill=fills, span=spans, grid=grids, key=st.sampled_from([[], ["k"]]), chance=RANDOM)
 def test_fill(
     points: list[tuple[int, Any, int]],
@@ -80,6 +82,7 @@ def test_fill(
     assert rows(found) == expected
 
 
+@examples(dear=True)
 @given(points=points, how=st.sampled_from(["null", "zero", "last"]), key=st.sampled_from([[], ["k"]]), chance=RANDOM)
 def test_what_is_combined_is_filled_as_a_whole(
     points: list[tuple[int, Any, int]], how: Any, key: list[str], chance: random.Random

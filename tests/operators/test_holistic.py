@@ -21,6 +21,7 @@ from gpu_ops.errors import ColumnError, FunctionError, PlanError
 from tests.support import reference
 from tests.support.cuts import in_any_cut, in_some_order
 from tests.support.devices import HERE
+from tests.support.examples import examples
 from tests.support.reference import Event, key_value, order
 from tests.support.rows import check, rows, stream, to_events, to_table
 from tests.support.ticks import at_us
@@ -200,6 +201,7 @@ def test_each_is_what_its_definition_says(
     check(answer, device, expected)
 
 
+@examples(dear=True)
 @given(**queries, chance=st.randoms(use_true_random=False))
 def test_live_is_batch_in_any_cut(
     tmp_path_factory: pytest.TempPathFactory,

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import gpu_ops as g
 from gpu_ops.errors import ColumnError, PlanError
+from tests.support.examples import examples
 from tests.support.join_reference import Condition, How, join
 from tests.support.reference import FIRST_TIME, NEVER, Event, Payload
 from tests.support.rows import stream
@@ -319,6 +320,7 @@ def cases(draw: st.DrawFn) -> tuple[Events, Events, Mapping[str, str], How, Aske
     return left, right, key, draw(st.sampled_from(HOWS)), draw(st.none() | st.sampled_from(fitting))
 
 
+@examples(dear=True)
 @given(case=cases())
 def test_every_join_is_the_brute_forces(
     device_name: Any, case: tuple[Events, Events, Mapping[str, str], How, Any]
@@ -330,6 +332,7 @@ def test_every_join_is_the_brute_forces(
     check(asked, device_name, join(left, right, key, how, columns=COLUMNS, condition=holds))
 
 
+@examples(dear=True)
 @given(both=sides(), how=st.sampled_from(HOWS), name=st.sampled_from(["k", "x", "v"]))
 def test_a_column_alone_of_a_join(device_name: Any, both: tuple[Events, Events], how: How, name: str) -> None:
     """Columns that nobody reads are not carried along; what is read is right all the same."""

@@ -14,6 +14,7 @@ from gpu_ops.errors import PlanError
 from tests.support.aggregate_reference import close
 from tests.support.cuts import in_any_cut, in_some_order
 from tests.support.devices import HERE
+from tests.support.examples import examples
 from tests.support.reference import Event
 from tests.support.rows import check, rows, stream, to_events, to_table
 from tests.support.ticks import at_us, us
@@ -78,6 +79,7 @@ def exact(members: list[Event], column: str, start: int, end: int) -> tuple[Frac
 UNTIL = st.none() | st.integers(1, 60)
 
 
+@examples(dear=True)
 @given(EVENTS, GRIDS, UNTIL, st.sampled_from(["x", "v"]), st.sampled_from(HERE))
 def test_integrals_are_what_they_say(
     events: list[Event], grid: tuple[int, int], until: int | None, column: str, device: str
@@ -98,6 +100,7 @@ def test_integrals_are_what_they_say(
         assert result.payload["m"] == (None if wanted is None else float(wanted[0] / wanted[1]))
 
 
+@examples(dear=True)
 @given(EVENTS, GRIDS, UNTIL, st.sampled_from(HERE), st.randoms(use_true_random=False))
 def test_live_is_batch(
     events: list[Event], grid: tuple[int, int], until: int | None, device: str, chance: random.Random

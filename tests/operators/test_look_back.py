@@ -17,6 +17,7 @@ from gpu_ops.plan.data_windows import DataWindow, Last, Sorted
 from gpu_ops.plan.look_back import Earlier, LookBack
 from gpu_ops.plan.nodes import Node, selected
 from tests.support.devices import HERE
+from tests.support.examples import examples
 from tests.support.on_turns import ARRIVALS, ROWS, Script, Stepped, feeds, placed, scripts
 
 _EARLIER = st.lists(st.tuples(st.sampled_from(["k", "v"]), st.integers(0, 3), st.booleans()), min_size=1, max_size=3)
@@ -57,6 +58,7 @@ def _by_hand(rows: Sequence[dict[str, Any]], earlier: Sequence[Earlier]) -> list
     return made
 
 
+@examples(dear=True)
 @given(scripts(ROWS), st.sampled_from(sorted(_WINDOWS)), _EARLIER, st.randoms(), st.sampled_from(HERE))
 def test_as_by_hand(script: Script, window: str, drawn: Any, chance: random.Random, device: str) -> None:
     earlier = tuple(Earlier(f"seen {at}", *each) for at, each in enumerate(drawn))

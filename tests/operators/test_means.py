@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 import gpu_ops as g
 from tests.support.cuts import in_any_cut, in_some_order
 from tests.support.devices import HERE
+from tests.support.examples import examples
 from tests.support.reference import Event
 from tests.support.rows import rows, stream, to_events, to_table
 from tests.support.ticks import at_us
@@ -135,6 +136,7 @@ def test_a_mean_is_the_exact_sum_over_the_count_rounded_once(drawn: tuple[list[A
     assert found["once"] == quotient(list(different))
 
 
+@examples(dear=True)
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(1, 12), st.sampled_from("ab")), max_size=20), st.data())
 def test_in_every_kind_of_window_and_live(lifetimes: list[tuple[int, int, str]], data: st.DataObject) -> None:
     device, name = data.draw(st.sampled_from(HERE)), data.draw(st.sampled_from(sorted(WINDOWS)))
@@ -155,6 +157,7 @@ def test_in_every_kind_of_window_and_live(lifetimes: list[tuple[int, int, str]],
     assert rows(in_any_cut(asked, arrived, device, chance)) == rows(answer)
 
 
+@examples(dear=True)
 @given(floats(), st.sampled_from(HERE))
 def test_beside_each_event(values: list[float], device: str) -> None:
     events = stream(
@@ -185,6 +188,7 @@ def test_means_of_other_kinds(drawn: tuple[list[Any], pa.DataType], device: str)
         assert found["pace"] == harmonic([float(value) for value in plain])
 
 
+@examples(dear=True)
 @given(
     st.lists(st.tuples(st.one_of(*FLOATS), st.one_of(FINITE, st.integers(-9, 9).map(float))), min_size=1, max_size=7),
     st.sampled_from(HERE),
@@ -207,6 +211,7 @@ def test_a_weighted_mean_of_decimals_is_rounded_once(device_name: str) -> None:
     assert found == weighted(values, weights)
 
 
+@examples(dear=True)
 @given(
     st.lists(st.tuples(st.integers(0, 20), st.integers(1, 12), st.one_of(*FLOATS)), min_size=1, max_size=8),
     st.sampled_from(HERE),

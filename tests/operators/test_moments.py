@@ -18,6 +18,7 @@ from gpu_ops.errors import ColumnError, PlanError
 from tests.support import aggregate_reference as exact
 from tests.support.cuts import in_any_cut, in_some_order
 from tests.support.devices import HERE
+from tests.support.examples import examples
 from tests.support.reference import Event
 from tests.support.rows import rows, stream, to_events, to_table
 
@@ -90,6 +91,7 @@ SOME = st.lists(CALM, min_size=1, max_size=8)
 ONE_OF_TWO = pytest.mark.parametrize("of", ["sample", "population"])
 
 
+@examples(dear=True)
 @given(SOME, st.sampled_from(HERE))
 @ONE_OF_TWO
 def test_shapes_of_floats(of: Any, values: list[float], device: str) -> None:
@@ -98,6 +100,7 @@ def test_shapes_of_floats(of: Any, values: list[float], device: str) -> None:
     assert exact.close(of_floats(g.kurtosis("v", of=of), values, device), exact.kurtosis(fractions, sample=sample), 4)
 
 
+@examples(dear=True)
 @given(st.lists(WHOLE, min_size=1, max_size=8), st.sampled_from(HERE))
 @ONE_OF_TWO
 def test_shapes_of_integers(of: Any, values: list[int], device: str) -> None:
@@ -107,6 +110,7 @@ def test_shapes_of_integers(of: Any, values: list[int], device: str) -> None:
     assert exact.close(whole(g.kurtosis("v", of=of), values, pa.int64(), device), kurtosis, 4)
 
 
+@examples(dear=True)
 @given(st.lists(st.tuples(CALM, WHOLE), min_size=1, max_size=8), st.sampled_from(HERE))
 def test_what_two_columns_have_in_common(pairs: list[tuple[float, int]], device: str) -> None:
     columns = {"x": [x for x, _ in pairs], "w": [w for _, w in pairs]}
@@ -423,12 +427,14 @@ def over(window: str, events: g.Stream, names: list[str]) -> g.Stream:
     return windows[window]().agg(**{name: EVERY[name] for name in names})
 
 
+@examples(dear=True)
 @given(EVENTS, WINDOWS, NAMES)
 def test_devices_agree(events: list[Event], window: str, names: list[str]) -> None:
     first, *others = (rows(over(window, stream(events, PAYLOAD), names).collect(device=device)) for device in HERE)
     assert all(other == first for other in others)
 
 
+@examples(dear=True)
 @given(EVENTS, WINDOWS, NAMES, st.randoms(use_true_random=False), st.sampled_from(HERE))
 def test_live_is_batch(
     tmp_path_factory: pytest.TempPathFactory,

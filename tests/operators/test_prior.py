@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import gpu_ops as g
 from gpu_ops.errors import ColumnError, PlanError
 from tests.support.cuts import in_any_cut, in_some_order
+from tests.support.examples import examples
 from tests.support.reference import Event
 from tests.support.rows import check, rows, stream, to_table
 from tests.support.ticks import at_us
@@ -55,6 +56,7 @@ def with_prior(found: list[Event], n: int) -> list[Event]:
     return made
 
 
+@examples(dear=True)
 @given(found=events, n=st.integers(1, 3), chance=st.randoms(use_true_random=False))
 def test_prior(device_name: str, found: list[Event], n: int, chance: random.Random) -> None:
     def ask(s: g.Stream) -> g.Stream:

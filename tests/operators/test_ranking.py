@@ -20,6 +20,7 @@ from gpu_ops.operators.aggregates import holistic
 from tests.support import reference
 from tests.support.cuts import in_any_cut, in_some_order
 from tests.support.devices import HERE
+from tests.support.examples import examples
 from tests.support.payload_table import ROWS as TYPES
 from tests.support.payload_table import Row
 from tests.support.reference import Event, order
@@ -105,6 +106,7 @@ def moment(time: int) -> datetime.datetime:
     return datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC) + datetime.timedelta(microseconds=time)
 
 
+@examples(dear=True)
 @given(
     **queries,
     k=st.integers(1, 4),
@@ -135,6 +137,7 @@ def test_pairs_of_windows_and_events_give_what_the_places_of_all_events_give(
         assert str(pairs.to_pylist()) == str(places.to_pylist())  # as text: a NaN does not equal itself
 
 
+@examples(dear=True)
 @given(**queries)
 def test_the_rows_of_a_window_are_all_its_events(
     events: list[Event], window: str, key: tuple[str, ...], device: str
@@ -190,6 +193,7 @@ def lows_of(members: list[Event]) -> list[dict[str, int]]:
     return [{"low": v, "n": found.count(v)} for v in sorted(set(found))]
 
 
+@examples(dear=True)
 @given(**queries, chance=st.randoms(use_true_random=False))
 def test_live_is_batch_in_any_cut(
     events: list[Event], window: str, key: tuple[str, ...], device: str, chance: random.Random

@@ -29,7 +29,7 @@ EVENTS = st.lists(
 )
 
 
-@examples(30)
+@examples(30, dear=True)
 @given(events=EVENTS, chance=st.randoms(use_true_random=False))
 def test_each_is_there_as_often_as_it_says(device_name: str, events: list[Event], chance: random.Random) -> None:
     expected = [event for event in events for _ in range(max(0, event.payload["n"] or 0))]

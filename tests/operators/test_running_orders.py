@@ -38,7 +38,7 @@ STEPS = st.lists(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["cpu", "array"])
-@examples(12)
+@examples(12, dear=True)
 @given(steps=STEPS, chance=st.randoms(use_true_random=False))
 def test_ranks_are_those_of_what_is_there(
     name: str, steps: list[tuple[list[tuple[int, int]], float]], chance: random.Random

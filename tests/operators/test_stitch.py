@@ -64,7 +64,7 @@ def test_it_joins_what_is_equal_in_these_columns(
     check(stream(shuffled, SCHEMA).stitch(on=on), device_name, joined(shuffled, on))
 
 
-@examples(30)
+@examples(30, dear=True)
 @given(events=EVENTS, on=st.sampled_from([("k",), ("x", "k")]), chance=st.randoms(use_true_random=False))
 def test_live_is_batch_in_any_cut(
     tmp_path_factory: pytest.TempPathFactory,

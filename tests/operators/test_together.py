@@ -17,7 +17,7 @@ from gpu_ops.errors import PlanError, TimeError
 from tests.support import data_window_reference as brute
 from tests.support import reference
 from tests.support.data_windows import ASKED, EVENTS, KEYS, NUMBER, SPAN, points, pushed, source, told
-from tests.support.examples import by_default
+from tests.support.examples import examples
 from tests.support.reference import NEVER, Aggregate, Event, _group, order
 from tests.support.rows import check, rows
 from tests.support.ticks import at_us, us
@@ -321,7 +321,7 @@ VERBS = pytest.mark.parametrize("verb", ["intersect", "unite"])
 
 
 @VERBS
-@by_default(12)
+@examples(dear=True)
 @given(data=st.data())
 def test_windows_together_hold_what_the_brute_force_says(device_name: Any, verb: str, data: st.DataObject) -> None:
     (parts, stays), events, key = drawn(verb, data), data.draw(EVENTS), data.draw(KEYS)
@@ -336,7 +336,7 @@ def test_windows_together_hold_what_the_brute_force_says(device_name: Any, verb:
 
 
 @VERBS
-@by_default(12)
+@examples(dear=True)
 @given(data=st.data())
 def test_live_is_batch_in_any_cut(
     tmp_path_factory: pytest.TempPathFactory, device_name: Any, verb: str, data: st.DataObject

@@ -33,6 +33,7 @@ from gpu_ops.plan.nodes import Feed
 from gpu_ops.plan.turn_joins import Further, TurnJoin
 from tests.support import turn_join_reference as reference
 from tests.support.devices import HERE
+from tests.support.examples import examples
 from tests.support.turn_join_reference import Joined, Member
 
 TURNS = 12
@@ -258,6 +259,7 @@ INNER = st.builds(How, st.just("inner"), st.sampled_from([0, 0, None]), st.sampl
 
 
 @pytest.mark.parametrize("device", HERE)
+@examples(dear=True)
 @given(how=INNER, streams=st.tuples(members(), members()), seed=st.integers(0, 1 << 20))
 def test_rows_are_there_while_both_members_are(
     device: str, how: How, streams: tuple[list[Member], ...], seed: int
@@ -279,6 +281,7 @@ def test_a_row_enters_with_its_last_member_and_leaves_with_the_first() -> None:
 
 
 @pytest.mark.parametrize("device", HERE)
+@examples(dear=True)
 @given(kinds=st.tuples(*[st.lists(st.sampled_from("abc"), min_size=9, max_size=9)] * 2), cut=st.integers(2, 2 * 9))
 def test_rows_come_in_the_order_of_their_enters_then_of_their_members(
     device: str, kinds: tuple[list[str], ...], cut: int
@@ -314,6 +317,7 @@ OUTER = st.builds(
 
 
 @pytest.mark.parametrize("device", HERE)
+@examples(dear=True)
 @given(how=OUTER, streams=st.tuples(members(), members()), seed=st.integers(0, 1 << 20))
 def test_outer_joins_do_not_retract(device: str, how: How, streams: tuple[list[Member], ...], seed: int) -> None:
     node = joined([how])
@@ -335,6 +339,7 @@ def several(draw: st.DrawFn) -> tuple[list[How], tuple[list[Member], ...]]:
 
 
 @pytest.mark.parametrize("device", HERE)
+@examples(dear=True)
 @given(joins=several(), seed=st.integers(0, 1 << 20))
 def test_several_streams_are_joined_one_after_another(
     device: str, joins: tuple[list[How], tuple[list[Member], ...]], seed: int
@@ -347,6 +352,7 @@ def test_several_streams_are_joined_one_after_another(
 
 
 @pytest.mark.parametrize("device", HERE)
+@examples(dear=True)
 @given(joins=several(), alone=st.sets(st.integers(0, 2), min_size=1), seed=st.integers(0, 1 << 20))
 def test_rows_of_unidirectional_streams_alone_make_rows(
     device: str, joins: tuple[list[How], tuple[list[Member], ...]], alone: set[int], seed: int

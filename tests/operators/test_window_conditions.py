@@ -18,7 +18,7 @@ import gpu_ops as g
 from gpu_ops.errors import ColumnError, PlanError
 from gpu_ops.operators.row_windows import conditions
 from tests.support.cuts import in_any_cut, in_some_order
-from tests.support.examples import by_default
+from tests.support.examples import examples
 from tests.support.reference import Event
 from tests.support.rows import rows, stream, to_table
 
@@ -104,7 +104,7 @@ def expected(name: str, how: str, found: Window) -> Window:
 
 
 @pytest.mark.parametrize("how", ["while", "with", "without"])
-@by_default(12)
+@examples(dear=True)
 @given(found=events, name=st.sampled_from(list(CONDITIONS)), chance=st.randoms(use_true_random=False))
 def test_conditions(device_name: str, how: str, found: Window, name: str, chance: random.Random) -> None:
     answer = rows(expected(name, how, found))

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gpu_ops as g
+from tests.support.examples import examples
 from tests.support.integer_trees import Condition, Whole, conditions, expected, tables, wholes
 from tests.support.ticks import us
 
@@ -190,6 +191,7 @@ def answered(stream: g.Stream, table: pa.Table, way: str) -> list[int | None] | 
         return None
 
 
+@examples(dear=True)
 @given(tables(), wholes(), conditions(), st.booleans())
 def test_they_are_pythons_integers_or_errors(table: pa.Table, value: Whole, keep: Condition, filtered: bool) -> None:  # noqa: FBT001
     stream, kept = events(table), Condition(True, lambda _: True)

@@ -19,6 +19,7 @@ from gpu_ops.devices.cpu import row_programs as cpu
 from gpu_ops.errors import PlanError
 from gpu_ops.operators.row_cells import cell_values
 from gpu_ops.plan.row_programs import Op, RowSlots, condition, program, tables
+from tests.support.examples import examples
 
 SCHEMA = pa.schema([("k", pa.string()), ("i", pa.int32()), ("j", pa.int64()), ("f", pa.float64()), ("b", pa.bool_())])
 BOTH = pa.schema([*SCHEMA, *(each.with_name(f"a.{each.name}") for each in SCHEMA)])
@@ -120,12 +121,14 @@ def conditions(draw: st.DrawFn, depth: int = 2) -> nw.Expr:
     return draw(st.sampled_from([one == other, one != other, one < other, one <= other, one > other, one >= other]))
 
 
+@examples(dear=True)
 @given(conditions(), st.lists(st.tuples(rows, st.one_of(st.none(), rows)), min_size=1, max_size=4))
 def test_conditions_mean_what_narwhals_means(expression: nw.Expr, pairs: list[Any]) -> None:
     mine, others = [one for one, _ in pairs], [other for _, other in pairs]
     assert run(expression, mine, others) == reference(expression, mine, others)
 
 
+@examples(dear=True)
 @given(conditions(), st.lists(st.tuples(rows, rows), min_size=1, max_size=4))
 def test_the_parts_of_a_condition_hold_where_it_holds(expression: nw.Expr, pairs: list[Any]) -> None:
     mine, others = [one for one, _ in pairs], [other for _, other in pairs]

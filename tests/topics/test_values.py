@@ -15,6 +15,7 @@ import gpu_ops as g
 from gpu_ops.core.bounds import Bounds
 from gpu_ops.topics.avro_schemas import avro_schema
 from gpu_ops.topics.values import FORMATS
+from tests.support.examples import examples
 
 UTC = pa.timestamp("us", "UTC")
 
@@ -111,6 +112,7 @@ def decoded(name: str, values: list[bytes]) -> Any:
 
 
 @pytest.mark.parametrize("name", FORMATS)
+@examples(dear=True)
 @given(table=tables(), broken=st.lists(st.sampled_from([b"", b"\xff", b"null", b"{}"]), max_size=2))
 def test_what_is_encoded_is_decoded_again(name: str, table: pa.Table, broken: list[bytes]) -> None:
     """Whatever stands beside it."""

@@ -20,7 +20,7 @@ from gpu_ops.apps.nexmark import draws
 from gpu_ops.apps.nexmark.generator import ACTIVE_PERSONS, RECENT_AUCTIONS
 from gpu_ops.core.time import instant
 from gpu_ops.errors import PlanError
-from tests.support.examples import by_default
+from tests.support.examples import examples
 
 EVENTS = 20_000
 WHOLE = nexmark.Generator(EVENTS, rate=1000, seed=11)
@@ -71,6 +71,7 @@ def test_seeds_differ_and_repeat() -> None:
         assert not first.equals(other)
 
 
+@examples(dear=True)
 @given(st.sampled_from(nexmark.KINDS), st.integers(0, 400), st.integers(0, 400), st.integers(1, 130))
 def test_any_cut_gives_the_same_rows(kind: nexmark.Kind, one: int, other: int, size: int) -> None:
     first, last = sorted((one, other))
@@ -83,7 +84,7 @@ def test_any_cut_gives_the_same_rows(kind: nexmark.Kind, one: int, other: int, s
     assert nexmark.Generator(last, rate=7, seed=3).table(kind, first).combine_chunks().equals(expected)
 
 
-@by_default(12)
+@examples(dear=True)
 @given(st.integers(1, 200))
 def test_micro_batches_are_the_whole_in_order(size: int) -> None:
     parts = list(nexmark.batches(300, size=size, rate=9, seed=8))

@@ -20,7 +20,7 @@ from gpu_ops.texts.binding.scope import BoundStream, StreamScope
 from gpu_ops.texts.placed_error import PlacedError
 from tests.support import clock_reference as brute
 from tests.support.devices import HERE
-from tests.support.examples import by_default
+from tests.support.examples import examples
 from tests.support.on_turns import (
     PAYLOAD,
     Row,
@@ -270,7 +270,7 @@ ROWS = st.builds(Row, st.sampled_from(["a", "b"]), st.none() | st.integers(-2, 3
 
 @pytest.mark.parametrize("device", HERE)
 @pytest.mark.parametrize("text", VIEWS)
-@by_default(12)
+@examples(dear=True)
 @given(script=scripts(ROWS), chance=st.randoms(use_true_random=False))
 def test_a_view_keeps_what_its_reference_keeps(device: str, text: str, script: Script, chance: random.Random) -> None:
     window, key = VIEWS[text]

@@ -154,7 +154,7 @@ def _in_any_order(rows: Sequence[Shown]) -> list[str]:
 @pytest.mark.parametrize("shown", ["touched", "all"])
 @pytest.mark.parametrize("rate", sorted(_RATES))
 @given(scripts(ROWS), st.randoms(), st.sampled_from(HERE))
-@examples(20)
+@examples(20, dear=True)
 def test_as_by_hand(rate: str, shown: str, script: Script, chance: random.Random, device: str) -> None:
     """Turn by turn, in one step and in any cut, with the state as tables in between."""
     touched = shown == "touched"

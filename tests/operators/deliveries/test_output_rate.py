@@ -24,6 +24,7 @@ from gpu_ops.plan.clock_windows import ClockSpan
 from gpu_ops.plan.crontab_times import CrontabTimes
 from gpu_ops.plan.rates import AtTimes, EveryPeriod, EveryRows, OutputRate, Rate, When
 from tests.support.devices import HERE
+from tests.support.examples import examples
 from tests.support.output_rate_reference import Output
 from tests.support.turns import DELIVERED, Row, again, delivered, events, feed
 from tests.support.turns import told as turns_told
@@ -367,6 +368,7 @@ def test_as_one_turn_after_the_other(
     assert output(made, deliveries, ticks, cuts, device) == expected
 
 
+@examples(dear=True)
 @given(*_DRAWN)
 def test_what_is_done_with_many_rows_and_groups_with_a_few(
     rate: Rate, selection: Any, kind: Any, shows: Any, passes: str | None, seed: int, device: str

@@ -93,7 +93,7 @@ def _shown(found: list[dict[str, Any]], *, ordered: bool) -> list[str]:
 
 @pytest.mark.parametrize("output", sorted(_OUTPUTS))
 @given(st.sampled_from(sorted(_KEYS)), scripts(ROWS), st.randoms(), st.sampled_from(HERE))
-@examples(15)
+@examples(15, dear=True)
 def test_as_the_window_and_the_deliveries(
     output: str, by: str, script: Script, chance: random.Random, device: str
 ) -> None:
@@ -105,7 +105,7 @@ def test_as_the_window_and_the_deliveries(
 @given(
     st.sampled_from(sorted(_KEYS)), scripts(ROWS), st.sampled_from([None, 0, 3]), st.randoms(), st.sampled_from(HERE)
 )
-@examples(15)
+@examples(15, dear=True)
 def test_as_batches_and_the_deliveries(
     output: str, by: str, script: Script, align: int | None, chance: random.Random, device: str
 ) -> None:

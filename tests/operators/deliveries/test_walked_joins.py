@@ -109,7 +109,7 @@ def _leaned(plan: Plan) -> Plan:
     st.randoms(),
     st.sampled_from(HERE),
 )
-@examples(15)
+@examples(15, dear=True)
 def test_as_the_windows_the_join_and_the_deliveries(
     kinds: str, sides: str, spans: str, on: str, what: str, script: Script, chance: random.Random, device: str
 ) -> None:
