@@ -20,7 +20,7 @@ from gpu_ops.errors import ColumnError, PlanError
 from gpu_ops.plan.clock_windows import ClockSpan
 from gpu_ops.plan.crontab_times import CrontabTimes
 from gpu_ops.plan.expression_text import line_text
-from gpu_ops.plan.expressions import bare_column, check_boolean, column_names, output_schema
+from gpu_ops.plan.expressions import check_boolean, column_names, copied, output_schema
 from gpu_ops.plan.joins import On
 from gpu_ops.plan.nodes import Computed, Ends, Node, Project, selected
 from gpu_ops.plan.splits import Split, matched, one_order
@@ -182,9 +182,12 @@ class Instances(_OverInstances):
     def split(self, below: Sequence[Split]) -> Split:
         what = f"The context {self.called}"
         given = dict(zip(self.sides, below, strict=True))
-        if not self.keys or self.outer is not None or self.now or self.preset or "starts" not in given:
+        if "starts" not in given or self.keys == () or self.begins is not None or self.now or self.preset:
             raise one_order(what)
-        starts = given["starts"].by(self.keys, what)
+        starts = given["starts"].by(self.keys, what) if self.keys else given["starts"]
+        if "outer" in given:
+            number = [(self.outer_number, self.outer_number)]
+            starts = matched(starts, given["outer"], number, what, (self.started.names, ()))
         if "ends" in given:
             pairs = [*((name, name) for name in self.keyed), *self.on]
             starts = matched(starts, given["ends"], pairs, what, (self.started.names, ()))
@@ -508,39 +511,57 @@ class InstanceAsks(_OverInstances):
 
 def _of_instances(split: Split, number: str) -> Split:
     """Rows of instances: those that have the number of one are of one key, whatever task numbers them."""
-    return replace(split, columns={**split.columns, number: split.keys or frozenset()})
+    keys = split.keys
+    if keys is None:  # The number of an instance says which event started it, and so all columns of that.
+        keys = frozenset(key for each in split.columns.values() for key in each)
+    return replace(split, columns={**split.columns, number: keys})
 
 
 def check_unnumbered(plan: Node) -> None:
     """Refuse results that depend on the numbers of instances, which count those of all keys.
 
-    Rows are told apart by these numbers (`INSTANCE`) in any case.
+    Numbers tell rows of instances apart in any case: as `INSTANCE`, and copied to other columns of ours, which joins,
+    patterns and sub-queries compare. Such names begin with ``@``; what a user names is a value.
 
     Raises:
         PlanError: An expression reads the number of an instance, and its value is a result or decides one.
     """
-    derived: dict[Node, frozenset[str]] = {}
+    numbers: dict[Node, frozenset[str]] = {}
+    valued: dict[Node, frozenset[str]] = {}
     for each in plan.walk():
-        below = frozenset(name for under in each.inputs for name in derived[under])
+        below = frozenset(name for under in each.inputs for name in valued[under])
+        known = frozenset({INSTANCE, *(name for under in each.inputs for name in numbers[under])})
         if isinstance(each, Project):
-            known = each.input.schema
-            made = {
-                name
-                for one in each.expressions
-                if not {INSTANCE, *below}.isdisjoint(column_names(one, known.names)) and bare_column(one) != INSTANCE
-                for name in output_schema(known, (one,), where="select", only_columns=True).names
-            }
-            stay = {name for name in below if each.keeps(name)}
-            derived[each] = frozenset({*made, *stay})
+            copies, values = _passed_on(each, known, below)
+        else:
+            expressions = {name for one, schema in each.computed for name in column_names(one, schema.names)}
+            if not (known | below).isdisjoint(expressions) or not below.isdisjoint(each.decisive):
+                raise one_order(_NUMBERED)
+            copies, values = known, below
+        numbers[each] = copies.intersection(each.schema.names)
+        valued[each] = values.intersection(each.schema.names)
+    if valued[plan] or numbers[plan]:
+        raise one_order(_NUMBERED)
+
+
+_NUMBERED = "The number of an instance of a context, which counts those of all keys,"
+
+
+def _passed_on(node: Project, numbers: frozenset[str], valued: frozenset[str]) -> tuple[frozenset[str], frozenset[str]]:
+    """(the columns of ours with numbers of instances, the other columns with values that depend on some)."""
+    names = node.input.schema.names
+    copies, values = {name for name in numbers if node.keeps(name)}, {name for name in valued if node.keeps(name)}
+    for one in node.expressions:
+        made = set(output_schema(node.input.schema, (one,), where="select", only_columns=True).names)
+        copies -= made
+        values -= made
+        if (numbers | valued).isdisjoint(column_names(one, names)):
             continue
-        expressions = (name for one, schema in each.computed for name in column_names(one, schema.names))
-        if not {INSTANCE, *below}.isdisjoint(expressions) or not below.isdisjoint(
-            name for read in each.needs(()) for name in read
-        ):
-            raise one_order("The number of an instance of a context, which counts those of all keys,")
-        derived[each] = below.intersection(each.schema.names)
-    if derived[plan] or INSTANCE in plan.schema.names:
-        raise one_order("The number of an instance of a context, which counts those of all keys,")
+        copied_from = copied([one], names) or {}
+        ours = {new for new, old in copied_from.items() if old in numbers and new.startswith("@")}
+        copies |= ours
+        values |= made - ours
+    return frozenset(copies), frozenset(values)
 
 
 def condition_columns(node: Instances) -> tuple[tuple[str, ...], tuple[str, ...]]:

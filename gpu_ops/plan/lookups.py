@@ -14,6 +14,7 @@ from gpu_ops.core.turns import PLACE
 from gpu_ops.errors import PlanError
 from gpu_ops.plan.aggregates import Aggregate
 from gpu_ops.plan.expression_text import line_text
+from gpu_ops.plan.expressions import column_names
 from gpu_ops.plan.joins import On
 from gpu_ops.plan.nodes import Ends, Feed, Filter, Node, extended
 from gpu_ops.plan.splits import Split, matched
@@ -135,6 +136,14 @@ class Lookup(Node):
     def needs(self, wanted: Sequence[str]) -> Sequence[tuple[str, ...]]:
         return [tuple(each.schema.names) for each in self.inputs]
 
+    @property
+    def decisive(self) -> frozenset[str]:
+        read = {name for each in self.looked for one in each.aggregate.reads for name in self._named(one)}
+        return frozenset({PLACE, *read, *(name for pairs in self._pairs for pair in pairs for name in pair)})
+
+    def _named(self, expression: nw.Expr) -> list[str]:
+        return column_names(expression, self.content.schema.names)
+
     def describe(self) -> str:
         return f"Lookup {'before ' * self.before}{', '.join(map(str, self.looked))}"
 
@@ -180,6 +189,10 @@ class PairLookup(Lookup):
     @property
     def _pairs(self) -> Sequence[On]:
         return [self.on]
+
+    @property
+    def decisive(self) -> frozenset[str]:
+        return frozenset(name for names in self.needs(()) for name in names)
 
     @cached_property
     def paired(self) -> tuple[str, ...]:

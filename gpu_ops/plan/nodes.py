@@ -247,6 +247,11 @@ class Node(Identified):
         """The columns of each input that it needs to give the wanted ones."""
         return [tuple(wanted)] * len(self.inputs)
 
+    @property
+    def decisive(self) -> frozenset[str]:
+        """The columns of its inputs that decide its results, beside those that expressions of `computed` read."""
+        return frozenset(name for names in self.needs(()) for name in names)
+
     def lighter(self, wanted: Collection[str]) -> Node:
         """The same without columns that it need not carry to give the wanted ones."""
         return self

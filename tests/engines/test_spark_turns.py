@@ -103,6 +103,14 @@ QUERIES: Mapping[str, PairQuery] = {
         "insert into C select k, v from A(v > 1); insert into C select k, v from B#groupwin(k)#length(1);"
         " select irstream k, count(*) as v from C#time(5 msec) group by k"
     ),
+    "a context of two streams": _text(
+        "create context C partition by k from A, k from B initiated by A(v > 1) terminated after 20 msec;"
+        " context C select irstream a.k as k, b.v as v from A#time(9 msec) as a, B#length(2) as b"
+    ),
+    "instances that one stream starts and the other ends": _text(
+        "create context C initiated by A as s terminated by B(k = s.k and v > 1);"
+        " context C select context.s.k as k, sum(v) as v from A(k = context.s.k) output last when terminated"
+    ),
     "a sub-query": _text("select k, (select max(v) from B#unique(k) as b where b.k = a.k) as v from A as a"),
 }
 """All of them give a text and an integer, so that they are one job."""

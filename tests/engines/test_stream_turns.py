@@ -6,7 +6,7 @@ Rows go to partitions by the columns that the plan names; in each a running quer
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +27,7 @@ from tests.support.epochs import SECOND, Epoch, admitted, put, read, run, same
 from tests.support.epochs import table as written
 from tests.support.epochs_here import drive, finish
 from tests.support.examples import by_default
+from tests.support.keyed_contexts import KEYED, OF_TWO
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -83,6 +84,14 @@ def _asked(text: str, tables: dict[str, pa.Table], shown: str) -> g.Stream:
     return answer if shown == "all" else answer.select(*(name for name in answer.schema.names if name != "turn"))
 
 
+def _epochs(seed: int) -> dict[str, list[pa.Table]]:
+    return {name: [_drawn(seed + at, 12, epoch) for epoch in range(EPOCHS)] for at, name in enumerate("AB")}
+
+
+def _whole(epochs: dict[str, list[pa.Table]]) -> dict[str, pa.Table]:
+    return {name: pa.concat_tables(each) for name, each in epochs.items()}
+
+
 @given(st.sampled_from(ONE + TWO), st.sampled_from(WINDOWS), st.sampled_from(WINDOWS), st.integers(0, 99))
 @by_default(5)
 def test_partitions_make_what_one_makes(text: str, window: str, other: str, seed: int) -> None:
@@ -90,15 +99,20 @@ def test_partitions_make_what_one_makes(text: str, window: str, other: str, seed
 
     Epochs are of 10 s, but their events may come 9 s late, and in each the CTI is the beginning of the one before it.
     """
-    epochs = {name: [_drawn(seed + at, 12, epoch) for epoch in range(EPOCHS)] for at, name in enumerate("AB")}
-    whole = {name: pa.concat_tables(each) for name, each in epochs.items()}
+    epochs = _epochs(seed)
     try:
-        query = _asked(text.format(window, other), whole, "without turns")
+        query = _asked(text.format(window, other), _whole(epochs), "without turns")
     except TextError:
         assume(False)
     leaves = query._node.all(Source)
+    assume(partitioning(query._node, leaves).alone is None)
+    found, answer = _partitioned(query, leaves, epochs), query.collect()
+    assert rows(found) == rows(answer)
+
+
+def _partitioned(query: g.Stream, leaves: Sequence[Source], epochs: dict[str, list[pa.Table]]) -> pa.Table:
+    """What all partitions make together of epochs that come one by one."""
     parts = partitioning(query._node, leaves)
-    assume(parts.alone is None)
     plan, clocks = with_clocks(query._node, leaves) if parts.clocks else (query._node, [])
     found = []
     for at in range(PARTITIONS):
@@ -117,7 +131,72 @@ def test_partitions_make_what_one_makes(text: str, window: str, other: str, seed
                 live.push(table.filter(pa.array(mine, pa.bool_())), input=leaf.name)
         live.close()
         found.append(live.results())
-    assert rows(pa.concat_tables(found)) == rows(query.collect())
+    return pa.concat_tables(found)
+
+
+@pytest.mark.parametrize("name", OF_TWO)
+@given(st.integers(0, 999))
+@by_default(2)
+def test_contexts_over_two_streams_by_key(name: str, seed: int) -> None:
+    epochs = _epochs(seed)
+    query = _asked(OF_TWO[name], _whole(epochs), "without turns")
+    assert partitioning(query._node, query._node.all(Source)).alone is None
+    found, answer = _partitioned(query, query._node.all(Source), epochs), query.collect()
+    assert rows(found) == rows(answer)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (f"{KEYED}; context C select context.id as id, v from B", "The number of an instance of a context"),
+        (f"{KEYED}; context C select k, v + context.id as v from A", "The number of an instance of a context"),
+        (f"{KEYED}; context C select sum(context.id) as s from A", "The number of an instance of a context"),
+        (
+            f"{KEYED}; context C select a.v as v from pattern [every a=A -> b=B(v >= context.id)]",
+            "The number of an instance of a context",
+        ),
+        (
+            (
+                "create context C coalesce by hash_code(k) from A, hash_code(k) from B granularity 4;"
+                " context C select k, v from A"
+            ),
+            "The context C",
+        ),
+        ("create context C start A as s end B(k = s.k); context C select k, v from A", "The context C"),
+        ("create context C start after 1 sec end after 5 sec; context C select k, v from A", "The context C"),
+        (
+            (
+                f"{KEYED}; context C select a.v as v, b.v as w from A#time(9) as a full outer join B#length(2) as b"
+                " on a.v = b.v"
+            ),
+            "A context",
+        ),
+    ],
+)
+def test_contexts_that_need_one_order_name_why(text: str, why: str) -> None:
+    query = _asked(text, _whole(_epochs(0)), "without turns")
+    assert (partitioning(query._node, query._node.all(Source)).alone or "").startswith(why)
+
+
+STRETCHES: dict[str, Callable[[g.ArrivalStream, g.ArrivalStream], g.Stream]] = {
+    "ended by the other": lambda a, b: b.within(a.until(b, on="k"), on="k").at_ends(total=g.sum("v")),
+    "one at a time": lambda a, b: a.within(a.until(b, on="k", one_per="k"), on="k").at_ends(n=g.count()),
+    "ended by the clock": lambda a, b: b.within(a.until(after="5s"), on="k").at_ends(total=g.sum("v")),
+    "one at a time by the clock": lambda a, b: b.within(a.until(after="5s", one_per="k"), on="k").at_ends(n=g.count()),
+}
+
+
+@pytest.mark.parametrize("name", STRETCHES)
+@given(st.integers(0, 999))
+@by_default(2)
+def test_stretches_of_two_streams_by_key(name: str, seed: int) -> None:
+    epochs = _epochs(seed)
+    streams = [g.events(each, start="at", unit="s", name=of) for of, each in _whole(epochs).items()]
+    made = STRETCHES[name](*g.arrivals(*streams, order="seq"))
+    query = made.select(*(each for each in made.schema.names if each not in {"turn", "instance"}))
+    assert partitioning(query._node, query._node.all(Source)).alone is None
+    found, answer = _partitioned(query, query._node.all(Source), epochs), query.collect()
+    assert rows(found) == rows(answer)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
@@ -24,7 +25,8 @@ from gpu_ops.engines.spark.type_codecs import encoded_schema
 from gpu_ops.errors import PlanError, TextError
 from gpu_ops.plan.ledger import AtClock
 from gpu_ops.plan.nodes import Node
-from tests.support.examples import examples
+from tests.support.examples import by_default, examples
+from tests.support.keyed_contexts import OF_TWO
 from tests.support.rows import rows
 
 TASKS = 3
@@ -149,3 +151,12 @@ def test_tasks_make_what_one_makes(text: str, seed: int, moves: bool) -> None:  
     except (PlanError, TextError):
         assume(False)
     assert rows(found.drop_columns(ORDER)) == rows(_found(last).drop_columns(ORDER))
+
+
+@pytest.mark.parametrize("name", OF_TWO)
+@given(st.integers(0, 999))
+@by_default(2)
+def test_contexts_over_two_streams_by_key(name: str, seed: int) -> None:
+    tables = {"A": _drawn(seed, 40), "B": _drawn(seed + 1, 25)}
+    (last,) = epl.query(OF_TWO[name], tables, until=30_000, time="at", order="seq")._node.all(AtClock)
+    assert rows(_in_tasks(last).drop_columns(ORDER)) == rows(_found(last).drop_columns(ORDER))

@@ -79,7 +79,7 @@ def shared_slots(payloads: Sequence[pa.Schema], keys: Sequence[tuple[str, ...]])
 
     Args:
         payloads: The payload of each side.
-        keys: Their key columns, in the same order and of the same types.
+        keys: Their key columns, in the same order and of the same types; none for a side that has no key.
 
     Examples:
         >>> left = pa.schema([("v", pa.int64()), ("k", pa.string())])
@@ -96,11 +96,11 @@ def shared_slots(payloads: Sequence[pa.Schema], keys: Sequence[tuple[str, ...]])
         return str(fields[-1].name)
 
     columns = [encoded_schema(payload) for payload in payloads]
-    matched = (encoded_names(payload, names) for payload, names in zip(payloads, keys, strict=True))
-    for names in zip(*matched, strict=True):
-        slot = add(columns[0].field(names[0]))
-        for place, name in zip(places, names, strict=True):
-            place[name] = slot
+    keyed = [at for at, names in enumerate(keys) if names]
+    for names in zip(*(encoded_names(payloads[at], keys[at]) for at in keyed), strict=True):
+        slot = add(columns[keyed[0]].field(names[0]))
+        for at, name in zip(keyed, names, strict=True):
+            places[at][name] = slot
     for place, fields_of_side in zip(places, columns, strict=True):
         for encoded in fields_of_side:
             if encoded.name not in place:

@@ -90,10 +90,12 @@ def join_of(
             made = Filter(made, ~nw.col(of_stream(PLACE, number)).is_null())
     # A join makes rows after all that falls due at a tick: whatever is output then does not have them.
     last = nw.lit(MAX_TIME).cast(nw.Datetime("us", "UTC"))
-    known = []
+    known, kinds = [], [each.kind for each in further]
+    # Every row of the join has a row of this stream; None if it may lack any.
+    always = 0 if not {"right", "full"} & {*kinds} else 1 if kinds == ["right"] else None
     for name in around:
-        value = nw.col(of_stream(name, 0))
-        if outer:
+        value = nw.col(of_stream(name, always or 0))
+        if always is None:
             value = nw.when(~nw.col(of_stream(PLACE, 0)).is_null()).then(value).otherwise(nw.col(of_stream(name, 1)))
         known.append(value.alias(name))
     return extended(made, [*known, last.alias(DUE)]), held

@@ -19,7 +19,8 @@ class Partitioning:
     """How events go to partitions.
 
     Attributes:
-        keys: For each input the columns that decide it, in the same order; empty for any way, or if there is one.
+        keys: For each input the columns that decide it, in the same order; empty for any way, or if there is one, and
+            for an input that does nothing but move the clock.
         alone: Why there is one partition; None if there may be many.
         on_turns: Whether the plan asks what happens at each event: one partition is what its user has to ask for.
         clocks: Whether something waits for the clock, so that many partitions are shown all its moves.
@@ -35,7 +36,7 @@ class Partitioning:
         """What decides it, for people."""
         if self.alone is not None:
             return f"one partition{', on request (partitions=1)' * self.on_turns}: {self.alone}"
-        names = [", ".join(dict.fromkeys(each)) for each in zip(*self.keys, strict=True)]
+        names = [", ".join(dict.fromkeys(each)) for each in zip(*filter(None, self.keys), strict=True)]
         by = f"partitions by {'; '.join(names)}" if names else "partitions by start, as no event needs another"
         return by + ", each shown all moves of the clock, which a job before each epoch asks for" * self.clocks
 
@@ -82,7 +83,7 @@ def partitioning(plan: Node, leaves: Sequence[Node]) -> Partitioning:
         return Partitioning((), error.problem.partition(", and Spark")[0], asks_of_turns)
     keys = [dict(each) for each in sorted(map(sorted, splits[plan].keys or ()))]
     return Partitioning(
-        tuple(tuple(key[number] for key in keys) for number in range(len(leaves))),
+        tuple(tuple(key[number] for key in keys if number in key) for number in range(len(leaves))),
         on_turns=asks_of_turns,
         clocks=waits,
     )

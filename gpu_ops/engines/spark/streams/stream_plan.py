@@ -167,10 +167,10 @@ class StreamPlan:
         return marked.repartition(partitions, *([host] if partitions > 1 else []))
 
     def _by(self) -> list[Column]:
-        keys = self.partitioning.keys
-        if not keys or not keys[0]:
-            return [column("start")]
-        return [column(self.slots.places[0][name]) for name in encoded_names(self.payloads[0], keys[0])]
+        for keys, places, payload in zip(self.partitioning.keys, self.slots.places, self.payloads, strict=False):
+            if keys:
+                return [column(places[name]) for name in encoded_names(payload, keys)]
+        return [column("start")]
 
 
 def hosts_of(session: SparkSession, partitions: int) -> list[int]:
