@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from itertools import pairwise
+from unittest import mock
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from gpu_ops.core.state_parts import StatePart
 from gpu_ops.devices import Device, choose
+from gpu_ops.operators.state import row_runs
 from gpu_ops.operators.state.row_runs import RowRuns
 from gpu_ops.operators.state.rows import AxisRows, rows_from_arrow
 
@@ -44,12 +46,17 @@ def restored(runs: RowRuns, device: Device) -> RowRuns:
     return again
 
 
-@pytest.mark.parametrize("name", ["cpu", "array"])
+@pytest.mark.parametrize(("name", "many"), [("cpu", 1 << 14), ("cpu", 3), ("array", 3)])
 @given(steps=STEPS, chance=st.randoms(use_true_random=False))
 def test_what_a_run_holds_never_changes(
-    name: str, steps: list[tuple[list[tuple[int, int, int]], int]], chance: random.Random
+    name: str, many: int, steps: list[tuple[list[tuple[int, int, int]], int]], chance: random.Random
 ) -> None:
-    device = choose(name)
+    """What is sorted by its ends piece by piece is so here from some rows on."""
+    with mock.patch.multiple(row_runs, _MANY=many, _SAMPLED=3, _PIECES=3):
+        _steps(choose(name), steps, chance)
+
+
+def _steps(device: Device, steps: list[tuple[list[tuple[int, int, int]], int]], chance: random.Random) -> None:
     runs, known, done = RowRuns(("group", "low"), device), list[Event](), 0
     seen: dict[str, list[Event]] = {}
     for fresh, further in steps:

@@ -18,7 +18,7 @@ from gpu_ops.ingest.ingress import Admitted, Ingress
 from gpu_ops.operators.events import Events
 from gpu_ops.operators.operator import StepInput
 from gpu_ops.operators.runtime.steps import RunningNode, View
-from gpu_ops.operators.state.rows import Least
+from gpu_ops.operators.state.least import Least
 from gpu_ops.plan.identity import NodeIdentity
 from gpu_ops.plan.nodes import Arrival, Node
 

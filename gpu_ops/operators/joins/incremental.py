@@ -28,8 +28,9 @@ from gpu_ops.operators.operator import BatchInput, Stateless, StepInput
 from gpu_ops.operators.row_order import run_ends, run_starts
 from gpu_ops.operators.state.fields import AFTER, NUMBERED_TIME, TIME, clock, row_columns
 from gpu_ops.operators.state.incremental import IncrementalOperator
+from gpu_ops.operators.state.least import Least
 from gpu_ops.operators.state.row_runs import RowRuns, ordered
-from gpu_ops.operators.state.rows import AxisRows, Least
+from gpu_ops.operators.state.rows import AxisRows
 from gpu_ops.plan.joins import Binary, ClipBy, Join, Numbered
 from gpu_ops.plan.nodes import Node
 
@@ -171,7 +172,7 @@ class IncrementalJoin(IncrementalBinary, nodes=(Join,)):
         super().__init__(node, device, kept)
         self._sides = self._kept["left"], self._kept["right"]
         self._bare = replace(node, condition=None)
-        self._oldest = Least(), Least()
+        self._oldest = Least(device.columns.host), Least(device.columns.host)
 
     @classmethod
     def stepped(cls, node: Join) -> Node:
@@ -305,7 +306,7 @@ class IncrementalClip(IncrementalBinary, nodes=(ClipBy,)):
     def __init__(self, node: ClipBy, device: Device) -> None:
         self._lefts = RowRuns(("group", "low"), device)
         super().__init__(node, device, {"left": self._lefts})
-        self._oldest = Least()
+        self._oldest = Least(device.columns.host)
         self._cut = device.columns.array(np.zeros(0, np.int64))
 
     def _batch(self, left: Events | None, right: Events | None, *, gathered: bool) -> Iterator[Events]:

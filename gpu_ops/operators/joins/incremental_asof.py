@@ -19,8 +19,9 @@ from gpu_ops.operators.joins.incremental import NULLS, IncrementalBinary
 from gpu_ops.operators.operator import Operator
 from gpu_ops.operators.row_order import run_ends, run_starts
 from gpu_ops.operators.state.fields import NUMBERED_TIME
+from gpu_ops.operators.state.least import Least
 from gpu_ops.operators.state.row_runs import RowRuns
-from gpu_ops.operators.state.rows import AxisRows, Least
+from gpu_ops.operators.state.rows import AxisRows
 from gpu_ops.plan.joins import AsOf
 from gpu_ops.plan.nodes import Node
 
@@ -109,7 +110,7 @@ class IncrementalNextAsOf(IncrementalBinary):
     def __init__(self, node: AsOf, device: Device) -> None:
         self._lefts, self._lasts = RowRuns(("group", "low"), device), _Lasts(("group", "low"), device)
         super().__init__(node, device, {"left": self._lefts, "right": self._lasts})
-        self._oldest = Least()
+        self._oldest = Least(device.columns.host)
 
     def _batch(self, left: Events | None, right: Events | None, *, gathered: bool) -> Iterator[Events]:
         return joins.as_of(self._node, left, right, self._device)

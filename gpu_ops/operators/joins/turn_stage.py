@@ -37,8 +37,9 @@ from gpu_ops.operators.joins.turn_rows import (
 )
 from gpu_ops.operators.row_windows.data_windows import hashes
 from gpu_ops.operators.state.fields import nullable_columns, row_columns
+from gpu_ops.operators.state.least import Least
 from gpu_ops.operators.state.row_runs import RowRuns, ordered
-from gpu_ops.operators.state.rows import AxisRows, GroupInterner, Least, concat_rows, rows_from_arrow
+from gpu_ops.operators.state.rows import AxisRows, GroupInterner, concat_rows, rows_from_arrow
 from gpu_ops.plan.expressions import column_names
 from gpu_ops.plan.nodes import Feed, Filter
 from gpu_ops.plan.turn_joins import TurnJoin
@@ -107,7 +108,7 @@ class TurnStage:
         self._keys = pa.schema([self._schemas[0].field(name).with_nullable(True) for name in names])
         self._groups = GroupInterner(names, self._keys, device)
         self._alive = _StayingRows(("group", "low"), device), _StayingRows(("group", "low"), device)
-        self._entered = Least(), Least()
+        self._entered = Least(device.columns.host), Least(device.columns.host)
 
     def step(self, sides: tuple[Moved, Moved], done: int, cti: int) -> Moved:
         """The pairs that enter and leave in a step, from one CTI to another."""

@@ -19,8 +19,9 @@ from gpu_ops.operators.row_windows.each import EACH, IncrementalEach
 from gpu_ops.operators.row_windows.groups import GroupStates, at_rest
 from gpu_ops.operators.state.fields import NUMBERED_TIME, TIME, row_columns
 from gpu_ops.operators.state.incremental import IncrementalOperator
+from gpu_ops.operators.state.least import Least
 from gpu_ops.operators.state.row_runs import RowRuns
-from gpu_ops.operators.state.rows import AxisRows, Least
+from gpu_ops.operators.state.rows import AxisRows
 from gpu_ops.plan.data_windows import DataWindow
 from gpu_ops.plan.window_kinds import UNKNOWN
 

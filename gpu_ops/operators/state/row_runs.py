@@ -18,6 +18,10 @@ from gpu_ops.operators.events import FEW, MANY, present
 from gpu_ops.operators.state.fields import BEFORE
 from gpu_ops.operators.state.rows import AxisRows, concat_rows
 
+_BEFORE_ALL, _AFTER_ALL = -(1 << 63), (1 << 63) - 1
+_MANY, _SAMPLED, _PIECES = 1 << 14, 1 << 10, 16
+"""Of more rows than so many the first one of so many pieces is sorted by their ends; a sample of so many says which."""
+
 Place = Literal["low", "high"]
 Key = tuple[Place] | tuple[Literal["group"], Place]
 
@@ -73,15 +77,36 @@ class RowRuns(SortedRuns[AxisRows]):
         """
         self._done = limit if self._done is None else max(self._done, limit)
         for run in self.runs:
-            if "by_end" not in run.beside:
-                by_end = np.argsort(run.rows.high, kind="stable")
-                run.beside |= {"by_end": by_end, "ends": self._device.kernels.take(run.rows.high, by_end)}
+            by_end, ends = self._by_end(run, limit)
             before = run.passed
-            run.passed = max(before, int(np.searchsorted(run.beside["ends"], limit, side="right")))
-            at = run.beside["by_end"][before : run.passed]
+            run.passed = max(before, int(np.searchsorted(ends, limit, side="right")))
+            at = by_end[before : run.passed]
             at = at if run.gone is None else at[~run.gone[at]]
             run.left -= len(at)
             yield run, at
+
+    def _by_end(self, run: Run[AxisRows], limit: int) -> tuple[Any, Any]:
+        """(rows of a run that end first, by their ends, these ends): at least all that have ended by a place.
+
+        Of many rows those are sorted that end before a time ahead, which a sample tells. A run just restored
+        is looked at once, and not sorted.
+        """
+        kernels, high = self._device.kernels, run.rows.high
+        if "by_end" not in run.beside:
+            none = high[:0]
+            run.beside |= {"by_end": none, "ends": none, "until": _BEFORE_ALL if len(high) else _AFTER_ALL}
+        until = run.beside["until"]
+        if limit > until or until == _BEFORE_ALL:
+            ahead = _AFTER_ALL
+            if len(high) > _MANY:
+                sample = np.sort(high[:: len(high) // _SAMPLED])
+                at = int(np.searchsorted(sample, max(limit, until), side="right")) + _SAMPLED // _PIECES
+                ahead = int(sample[at]) if at < len(sample) else _AFTER_ALL
+            fresh = kernels.keep((high > until) & (high <= ahead))
+            fresh = kernels.take(fresh, np.argsort(kernels.take(high, fresh), kind="stable"))
+            by_end = np.concatenate([run.beside["by_end"], fresh])
+            run.beside |= {"by_end": by_end, "ends": kernels.take(high, by_end), "until": ahead}
+        return run.beside["by_end"], run.beside["ends"]
 
     def end(self, limit: int) -> None:
         """Stop keeping the rows that have ended at a place."""
@@ -154,7 +179,7 @@ class RowRuns(SortedRuns[AxisRows]):
             groups: How many groups there are.
 
         Returns:
-            The rows that are wanted.
+            The rows that are wanted, without their frame.
         """
         array = self._device.columns.array
         run = Run(str(part.name), rows, len(rows), gone=None if part.gone is None else array(part.gone))
@@ -166,11 +191,11 @@ class RowRuns(SortedRuns[AxisRows]):
                 run.passed = int((rows.high <= part.beyond.limit).sum())
             lasting = rows.high > (BEFORE if part.beyond is None else part.beyond.limit)
             run.left = int((lasting if run.gone is None else lasting & ~run.gone).sum())
-        rest = self._rest(run)
+        rest = self._rest(replace(run, rows=replace(rows, frame=None)))
         if part.is_sound or self._is_run(rows, groups):
             self.runs.append(run)
         else:
-            self.put_back(rest)
+            self.put_back(self._rest(run))
         return rest
 
     def _is_run(self, rows: AxisRows, groups: int) -> bool:

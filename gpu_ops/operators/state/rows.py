@@ -1,4 +1,4 @@
-"""What a running query remembers between steps: rows of events, the oldest of them, and the numbers of its groups.
+"""What a running query remembers between steps: rows of events, the oldest groups, and the numbers of its groups.
 
 While a query runs, state is arrays on the device; `AxisRows.to_arrow` makes Arrow tables of it. Rows are kept in sorted
 runs (`gpu_ops.operators.state.row_runs`), so that taking out due rows costs no more than these rows.
@@ -6,9 +6,8 @@ runs (`gpu_ops.operators.state.row_runs`), so that taking out due rows costs no 
 
 from __future__ import annotations
 
-import heapq
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -256,39 +255,6 @@ class Oldest:
                 return int(places[passed])
             stride *= 2
         return None
-
-
-class Least:
-    """The least of some times that are added and removed, by a heap."""
-
-    def __init__(self) -> None:
-        self._counts: dict[int, int] = {}
-        self._heap: list[int] = []
-
-    def add(self, times: Any) -> None:
-        """Add times."""
-        for time, count in _counted(times):
-            if time not in self._counts:
-                heapq.heappush(self._heap, time)
-            self._counts[time] = self._counts.get(time, 0) + count
-
-    def remove(self, times: Any) -> None:
-        """Remove times that were added, each once."""
-        for time, count in _counted(times):
-            self._counts[time] -= count
-            if not self._counts[time]:
-                del self._counts[time]
-
-    def least(self, otherwise: int) -> int:
-        """The least time, at most ``otherwise``; ``otherwise`` if there is no time."""
-        while self._heap and self._heap[0] not in self._counts:
-            heapq.heappop(self._heap)
-        return min(self._heap[0], otherwise) if self._heap else otherwise
-
-
-def _counted(times: Any) -> Iterator[tuple[int, int]]:
-    found, counts = np.unique(times, return_counts=True)
-    return zip(found.tolist(), counts.tolist(), strict=True)
 
 
 class _GroupKeys(SortedRuns[Any]):
