@@ -82,10 +82,13 @@ def test_a_query_from_its_first_epoch_to_its_end(spark: SparkSession, tmp_path: 
 
 
 def test_a_state_is_mapped_where_it_was_restored_before(spark: SparkSession, tmp_path: Path) -> None:
-    """Each start restores it; one of them without its large file, of which the executor has a copy."""
+    """Each start restores it; some beside a large file that is damaged or gone, of which the executor has a copy.
+
+    What the driver tells of the state it reads from the checkpoint, and so it tells of the damage.
+    """
     count, keys = 60_000, "abcd"
     many = [(0, 1_000 + number % 9_000, keys[number % 4], number % 100) for number in range(count)]
-    few = [[(100 * number, 20_000, "a", 1), (100 * number + 7, 20_000, "b", 2)] for number in range(1, 6)]
+    few = [[(100 * number, 20_000, "a", 1), (100 * number + 7, 20_000, "b", 2)] for number in range(1, 7)]
     epochs = [many, *few]
     put(tmp_path / "in", 0, many)
     stream_of = stream(spark, tmp_path / "in").advance_time("10s", late="drop")
@@ -101,12 +104,19 @@ def test_a_state_is_mapped_where_it_was_restored_before(spark: SparkSession, tmp
     assert copy.read_bytes() == large.read_bytes()
     assert list(copy.parent.glob(f"*{large.stem}*.sound"))
 
-    content = large.read_bytes()
-    large.unlink()
+    content, alive = large.read_bytes(), query.state_on_spark(checkpoint=where["checkpoint"]).alive
+    assert alive > 10_000
+    at = len(content) // 2
+    large.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
     put(tmp_path / "in", 4, epochs[4])
     run(query, **where)
-    copy.unlink()
+    with pytest.raises(g.SourceError, match=f"{large.name} is damaged: it is not what was written"):
+        query.state_on_spark(checkpoint=where["checkpoint"])
+    large.unlink()
     put(tmp_path / "in", 5, epochs[5])
+    run(query, **where)
+    copy.unlink()
+    put(tmp_path / "in", 6, epochs[6])
     with pytest.raises(g.SourceError, match=f"{large.name} is missing"):
         run(query, **where)
     large.write_bytes(content)
