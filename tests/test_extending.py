@@ -170,7 +170,7 @@ SHAPES: Mapping[str, Callable[[g.Stream], g.Windowed]] = {
 @pytest.mark.slow
 @pytest.mark.parametrize("apart", [["rms"], ["two"], ["low", "high"], ["rms", "two", "high"], [*asked()]], ids=str)
 @pytest.mark.parametrize("shape", SHAPES)
-@examples(4)
+@examples(4, kinds=True)
 @given(events, st.sampled_from(HERE), st.randoms(use_true_random=False))
 def test_live_is_batch_in_any_cut(
     shape: str, apart: list[str], tmp_path_factory: Any, events: list[Any], device: str, chance: random.Random

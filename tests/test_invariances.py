@@ -429,7 +429,7 @@ ENCODINGS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("encoding", ENCODINGS)
-@examples(12, dear=True, suppress_health_check=[HealthCheck.too_slow])
+@examples(12, kinds=True, suppress_health_check=[HealthCheck.too_slow])
 @given(case=cases())
 def test_the_encoding_of_a_text_changes_no_bit(device_name: Any, encoding: str, case: tuple[Events, Plan]) -> None:
     given_events, plan = case

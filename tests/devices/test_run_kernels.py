@@ -13,7 +13,7 @@ from tests.support.run_contracts import CONTRACTS
 
 @pytest.mark.parametrize("name", CONTRACTS)
 @pytest.mark.parametrize("port", PORTS)
-@examples(dear=True)
+@examples(kinds=True)
 @given(data=st.data())
 def test_kernel(name: str, port: str, data: st.DataObject) -> None:
     inputs = data.draw(CONTRACTS[name].inputs)

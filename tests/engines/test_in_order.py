@@ -137,7 +137,7 @@ def answer(node: Node, given_rows: dict[Feed, pa.Table], budget: int, device_nam
 
 
 @pytest.mark.parametrize("window", sorted(WINDOWS))
-@examples(dear=True)
+@examples(kinds=True)
 @given(events, st.integers(1, 900))
 def test_a_window_gives_what_it_gives_at_once(window: str, given_events: list[Any], budget: int) -> None:
     feed = leaf()

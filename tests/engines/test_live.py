@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyarrow import compute
 
 import gpu_ops as g
 from gpu_ops.core.time import MAX_TIME
@@ -397,8 +398,8 @@ def test_steps_that_touch_few_of_many_groups() -> None:
             live.advance(at_us(starts[at + 20]))
             known = live.state()
             groups = next(table for name, table in known.items() if name.endswith("/groups"))
-            alive = [row["last"] for row in groups.to_pylist() if row["count///0"]]
-            assert live.status().cti_out == min(starts[at + 20], *(int(each.timestamp() * 1e6 + 0.5) for each in alive))
+            alive = groups.filter(compute.not_equal(groups["count///0"], 0))["last"].cast(pa.timestamp("us", "UTC"))
+            assert live.status().cti_out == min(starts[at + 20], compute.min(alive.cast(pa.int64())).as_py())
         found.append(live.results())
     live.close()
     found.append(live.results())

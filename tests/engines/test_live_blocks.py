@@ -55,7 +55,7 @@ QUERIES: dict[str, Query] = {
 
 @pytest.mark.parametrize("key", KEYS)
 @pytest.mark.parametrize("query", QUERIES)
-@examples(4)
+@examples(4, kinds=True)
 @given(events=HOT, seed=st.integers(0, 1 << 30), size=st.integers(1, 4), count=st.sampled_from([1, 2, 7]))
 def test_a_running_query_in_blocks_gives_what_a_batch_gives(
     tmp_path_factory: pytest.TempPathFactory,
@@ -98,7 +98,7 @@ def interrupted(at: int) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("query", QUERIES)
-@examples(6)
+@examples(6, kinds=True)
 @given(events=HOT, seed=st.integers(0, 1 << 30), at=st.integers(1, 25))
 def test_an_interrupt_in_a_part_leaves_a_step_undone_or_the_query_failed(
     tmp_path_factory: pytest.TempPathFactory, query: str, events: list[tuple[Any, ...]], seed: int, at: int

@@ -60,7 +60,7 @@ def each_alone(found: list[Event], pipeline: Callable[[Stream], Stream], device:
 
 
 @pytest.mark.parametrize("name", list(PIPELINES))
-@examples(12, dear=True)
+@examples(12, kinds=True)
 @given(found=events)
 def test_apply_is_each_group_by_itself(device_name: str, name: str, found: list[Event]) -> None:
     asked = stream(found, PAYLOAD).by("k").apply(PIPELINES[name])

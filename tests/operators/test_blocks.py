@@ -83,7 +83,7 @@ def tables(draw: st.DrawFn) -> pa.Table:
 @pytest.mark.slow
 @pytest.mark.parametrize("aggregates", AGGREGATES)
 @pytest.mark.parametrize("window", WINDOWS)
-@examples(6)
+@examples(6, kinds=True)
 @given(table=tables(), size=st.integers(1, 9), key=st.sampled_from([[], ["k"]]), threads=st.integers(1, 2))
 def test_a_window_gives_the_same_in_blocks_of_any_size(
     device: Device, window: str, aggregates: str, table: pa.Table, size: int, key: list[str], threads: int

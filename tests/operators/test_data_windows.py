@@ -158,7 +158,7 @@ ANY = st.one_of(*WINDOWS.values())
 
 
 @pytest.mark.parametrize("kind", WINDOWS)
-@examples(12, dear=True)
+@examples(12, kinds=True)
 @given(data=st.data())
 def test_a_window_holds_what_the_brute_force_says(device_name: Any, kind: str, data: st.DataObject) -> None:
     case, events, key = data.draw(WINDOWS[kind]), data.draw(EVENTS), data.draw(KEYS)
@@ -206,7 +206,7 @@ PRESENT = {"k": "c", "v": 9, "x": 0.25}
 
 
 @pytest.mark.parametrize("kind", WINDOWS)
-@examples(10, dear=True)
+@examples(10, kinds=True)
 @given(data=st.data())
 def test_it_does_not_matter_how_many_events_are_worked_on_at_a_time(kind: str, data: st.DataObject) -> None:
     text, device = data.draw(st.booleans()), choose(data.draw(st.sampled_from(["cpu", "array"])))
@@ -245,7 +245,7 @@ def test_each_sees_all_windows_of_its_key_however_many_events_are_worked_on_at_a
 
 
 @pytest.mark.parametrize("kind", [*WINDOWS, "count_window", "sample"])
-@examples(12, dear=True)
+@examples(12, kinds=True)
 @given(data=st.data())
 def test_live_is_batch_in_any_cut(
     tmp_path_factory: pytest.TempPathFactory, device_name: Any, kind: str, data: st.DataObject

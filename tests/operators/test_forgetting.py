@@ -49,7 +49,7 @@ REMEMBER: dict[str, Callable[[g.Stream], DataWindowed]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", FORGET | REMEMBER)
-@examples(10, dear=True)
+@examples(10, kinds=True)
 @given(events, st.sampled_from(HERE), st.sampled_from(["changes", "each", "agg"]), st.randoms(use_true_random=False))
 def test_whoever_comes_later_cannot_tell(
     kind: str, tmp_path_factory: Any, events: list[Any], device: str, gives: str, chance: random.Random

@@ -51,7 +51,7 @@ ASKED: dict[str, dict[str, Any]] = {
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", WINDOWS)
 @pytest.mark.parametrize("asked", ASKED)
-@examples(5)
+@examples(5, kinds=True)
 @given(events, st.sampled_from(HERE), st.randoms(use_true_random=False))
 def test_live_is_batch_in_any_cut(
     kind: str, asked: str, tmp_path_factory: Any, events: list[Any], device: str, chance: random.Random

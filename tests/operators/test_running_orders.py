@@ -119,7 +119,7 @@ SHAPES: dict[str, Callable[[g.Stream], g.Windowed]] = {
 @pytest.mark.slow
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("asked", ASKED)
-@examples(5)
+@examples(5, kinds=True)
 @given(events, st.sampled_from(HERE), st.randoms(use_true_random=False))
 def test_live_is_batch_in_any_cut(
     shape: str, asked: str, tmp_path_factory: Any, events: list[Any], device: str, chance: random.Random

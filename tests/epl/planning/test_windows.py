@@ -270,7 +270,7 @@ ROWS = st.builds(Row, st.sampled_from(["a", "b"]), st.none() | st.integers(-2, 3
 
 @pytest.mark.parametrize("device", HERE)
 @pytest.mark.parametrize("text", VIEWS)
-@examples(dear=True)
+@examples(kinds=True)
 @given(script=scripts(ROWS), chance=st.randoms(use_true_random=False))
 def test_a_view_keeps_what_its_reference_keeps(device: str, text: str, script: Script, chance: random.Random) -> None:
     window, key = VIEWS[text]
