@@ -106,6 +106,13 @@ def wholes(depth: int) -> Strategy:
         _calls("coalesce min max", inner, inner),
         _calls("abs", inner, of=_math),
         _calls("length", of=text.filter(_is_no_number)),
+        _calls("indexOf", st.builds(e.Constant, texts, st.just("string")), of=text.filter(_is_no_number)),
+        _calls(
+            "indexOf",
+            st.builds(e.Constant, texts, st.just("string")),
+            st.builds(e.Constant, st.integers(0, 4), st.just("int")),
+            of=text.filter(_is_no_number),
+        ),
         st.builds(e.Case, st.none(), _some(st.tuples(truths(depth - 1), inner)), st.none() | inner),
         st.builds(e.Cast, inner, st.just(e.TypeName("long"))),
     )
@@ -156,7 +163,7 @@ def strings(depth: int) -> Strategy:
         _calls("coalesce", inner, inner),
         _calls("toUpperCase trim", of=inner),
         _calls("replace", part.filter(lambda node: node.value), part, of=inner),
-        _calls("substring", st.just(e.Constant(1, "int")), of=inner),
+        _calls("substring charAt", st.just(e.Constant(1, "int")), of=inner),
         st.builds(e.Cast, wholes(depth - 1), st.just(e.TypeName("string"))),
         st.builds(e.Case, inner, _some(st.tuples(inner, inner)), st.none() | inner),
     )
@@ -204,6 +211,7 @@ def truths(depth: int) -> Strategy:
             e.TextMatch, st.just("regexp"), text, st.builds(e.Constant, _patterns, st.just("string")), st.none(), flags
         ),
         _calls("contains startsWith endsWith", constants, of=text),
+        _calls("equalsIgnoreCase", constants, of=text),
         _calls("isEmpty", of=text),
     )
 

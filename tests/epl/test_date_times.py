@@ -101,3 +101,41 @@ def test_wrong(call: str, said: str) -> None:
     runtime = epl.Runtime({"T": {"a": "long", "b": "long"}})
     with pytest.raises(TextError, match=said):
         runtime.deploy(f"select {call} as x from T")
+
+
+_FORMATS: Mapping[str, Callable[[dt.datetime], str]] = {
+    "yyyy-MM-dd HH:mm:ss.SSS": lambda time: f"{time:%Y-%m-%d %H:%M:%S}.{time.microsecond // 1000:03}",
+    "dd/MM/yyyy": lambda time: f"{time:%d/%m/%Y}",
+    "yyyyMMddHHmm": lambda time: f"{time:%Y%m%d%H%M}",
+    "iso": lambda time: time.isoformat(timespec="milliseconds"),
+}
+_KEPT: Mapping[str, dict[str, Any]] = {
+    "dd/MM/yyyy": {"hour": 0, "minute": 0, "second": 0, "microsecond": 0},
+    "yyyyMMddHHmm": {"second": 0, "microsecond": 0},
+}
+
+
+@pytest.mark.parametrize("device", ["cpu", "array"])
+@given(st.lists(st.none() | _TIMES, min_size=1, max_size=5))
+@examples(10)
+def test_texts_as_times(device: str, times: list[int | None]) -> None:
+    there = [None if each is None else _at(each) for each in times]
+    columns = {
+        f"t{at}": [None if each is None else written(each) for each in there]
+        for at, written in enumerate(_FORMATS.values())
+    }
+    data = pa.table(
+        {"seq": range(len(there)), **{name: pa.array(given, pa.string()) for name, given in columns.items()}}
+    )
+    items = ", ".join(f"cast(t{at}, long, dateformat: '{name}') as c{at}" for at, name in enumerate(_FORMATS))
+    found = epl.query(f"select {items} from T", T=data, order="seq").collect(device=device)
+    for at, name in enumerate(_FORMATS):
+        expected = [None if each is None else _milliseconds(each.replace(**_KEPT.get(name, {}))) for each in there]
+        assert found[f"c{at}"].to_pylist() == expected, name
+
+
+def test_a_text_that_is_no_time() -> None:
+    runtime = epl.Runtime({"T": {"a": "string"}})
+    runtime.deploy("select cast(a, date, dateformat: 'yyyy-MM-dd') as x from T")
+    with pytest.raises(Exception, match="2010-02-30"):
+        runtime.send("T", {"a": "2010-02-30"})

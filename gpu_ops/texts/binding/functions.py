@@ -10,7 +10,7 @@ import narwhals as nw
 import pyarrow as pa
 
 from gpu_ops.core.turns import CLOCK
-from gpu_ops.texts.binding import date_times
+from gpu_ops.texts.binding import date_times, text_methods, text_times
 from gpu_ops.texts.binding import types as t
 from gpu_ops.texts.binding.bound import Bound, as_type, constant_bound, literal
 from gpu_ops.texts.binding.scope import unknown
@@ -189,35 +189,6 @@ CLASSES = frozenset(name.partition(".")[0] for name in STATIC)
 # Methods
 
 
-def _text(
-    compute: Callable[..., nw.Expr], made: pa.DataType, *taken: pa.DataType, least: int | None = None
-) -> tuple[tuple[pa.DataType, ...], int, pa.DataType, Callable[..., nw.Expr]]:
-    return taken, len(taken) if least is None else least, made, compute
-
-
-def _part(value: nw.Expr, start: int, end: int | None = None) -> nw.Expr:
-    return value.str.slice(start, None if end is None else end - start)
-
-
-_BLANK = "".join(map(chr, range(33)))
-"""What Java's `trim` takes off: U+0000 to U+0020."""
-
-_OF_TEXTS = {
-    "length": _text(lambda value: value.str.len_chars().cast(nw.Int32()), t.INT),
-    "isEmpty": _text(lambda value: value == "", t.BOOLEAN),
-    "toUpperCase": _text(lambda value: value.str.to_uppercase(), t.TEXT),
-    "toLowerCase": _text(lambda value: value.str.to_lowercase(), t.TEXT),
-    "trim": _text(lambda value: value.str.strip_chars(_BLANK), t.TEXT),
-    "contains": _text(lambda value, part: value.str.contains(part, literal=True), t.BOOLEAN, t.TEXT),
-    "startsWith": _text(lambda value, part: value.str.starts_with(part), t.BOOLEAN, t.TEXT),
-    "endsWith": _text(lambda value, part: value.str.ends_with(part), t.BOOLEAN, t.TEXT),
-    "replace": _text(
-        lambda value, part, other: value.str.replace_all(part, other, literal=True), t.TEXT, t.TEXT, t.TEXT
-    ),
-    "substring": _text(_part, t.TEXT, t.INT, t.INT, least=1),
-}
-"""Methods of texts, whose arguments are constants."""
-
 _OF_TIMES: Mapping[str, Callable[[nw.Expr], nw.Expr]] = {
     "getDayOfWeek": lambda time: time.dt.weekday() % 7 + 1,
     "getDayOfMonth": lambda time: time.dt.day(),
@@ -264,10 +235,8 @@ def method(node: FunctionCall, of: Bound, given: Sequence[Bound]) -> Bound:
         return of  # an event is a list of itself
     if name == "equals" and len(given) == 1:
         return Bound((of.value == as_type(given[0], kind)).fill_null(False), t.BOOLEAN)
-    if kind == t.TEXT and name == "concat" and [each.type for each in given] == [t.TEXT]:
-        return Bound(nw.concat_str(of.value, given[0].value, ignore_nulls=False), t.TEXT)
-    if kind == t.TEXT and name in _OF_TEXTS:
-        return _of_text(node, of, given)
+    if kind == t.TEXT and name in text_methods.NAMES:
+        return text_methods.text_method(node, of, given)
     if kind == t.LONG and name in _OF_TIMES and not given:
         time = (of.value * 1000).cast(nw.Datetime("us", "UTC"))
         return Bound(_OF_TIMES[name](time).cast(nw.Int32()), t.INT)
@@ -277,22 +246,11 @@ def method(node: FunctionCall, of: Bound, given: Sequence[Bound]) -> Bound:
         return cast_to(node, of, _OF_NUMBERS[name])
     known: list[str] = ["equals"]
     if kind == t.TEXT:
-        known += ["concat", *_OF_TEXTS]
+        known += text_methods.NAMES
     elif t.is_numeric(kind):
         known += [*_OF_NUMBERS, *((*_OF_TIMES, *date_times.NAMES) if kind == t.LONG else ())]
     problem = f"gpu_ops knows no method {name!r} of {of.said}, which is of type {t.type_name(kind)}."
     raise unknown(node, problem, name, known, known, "Methods")
-
-
-def _of_text(node: FunctionCall, of: Bound, given: Sequence[Bound]) -> Bound:
-    taken, least, made, compute = _OF_TEXTS[node.name]
-    _count(node, given, least, len(taken))
-    for each, dtype in zip(given, taken, strict=False):
-        if each.type != dtype:
-            raise failure_at(each, f"{node.name}(…) takes a value of type {t.type_name(dtype)}, and {each.typed}.")
-        if each.constant is None:
-            raise unsupported(each, f"{node.name!r} with an argument that is no constant")
-    return Bound(compute(of.value, *(each.constant.value for each in given if each.constant is not None)), made)
 
 
 def _of_array(node: FunctionCall, of: Bound, given: Sequence[Bound]) -> Bound:
@@ -315,7 +273,7 @@ def _of_array(node: FunctionCall, of: Bound, given: Sequence[Bound]) -> Bound:
 def cast(node: Cast, value: Bound) -> Bound:
     """`cast(value, type)`."""
     if node.options:
-        raise unsupported(node, f"option {node.options[0].name!r} of a cast")
+        return text_times.time_of_text(node, value)
     name = str(node.type).replace("`", "")
     dtype = t.type_of(name)
     if dtype is None:

@@ -535,6 +535,8 @@ _METHODS: dict[str, Callable[..., Any]] = {
     "startsWith": str.startswith,
     "endsWith": str.endswith,
     "indexOf": str.find,
+    "charAt": lambda given, at: given[at] if at < len(given) else None,
+    "equalsIgnoreCase": lambda given, other: given.lower() == other.lower(),
     "substring": lambda given, start, end=None: given[start:end],
     "equals": lambda given, other: given == other,
     "countOf": len,
