@@ -36,6 +36,43 @@ def test_rows_are_those_of_the_interpreter(device: str, scenario: Scenario) -> N
     assert same_traces(found, played(scenario, Interpreter(SCHEMA)), scenario)
 
 
+_SUMS = "count(b.w) as n, sum(b.w) as s, max(b.w) as m, avg(b.w + b.w) as g"
+_GROUPED = [
+    (f"{_SUMS}", ""),
+    (f"a.v as v, {_SUMS}", ""),
+    (f"a.k as k, {_SUMS}", " group by a.k"),
+    (f"b.k as k, {_SUMS}", " group by b.k"),
+    (f"a.k as k, a.v as v, {_SUMS}", " group by a.k, a.v"),
+    (f"a.k as k, a.v as v, {_SUMS}", " group by a.k"),
+]
+_HELD = st.sampled_from(["#keepall", "#length(2)", "#time(1 sec)", "#lastevent", "#unique(k)", "#length_batch(2)"])
+
+
+@st.composite
+def _aggregating(draw: st.DrawFn) -> Scenario:
+    items, grouping = draw(st.sampled_from(_GROUPED))
+    streams = [f"A{draw(_HELD)} as a", f"B{draw(_HELD)} as b"]
+    between = " left outer join "
+    if draw(st.booleans()):
+        streams.reverse()
+        between = " right outer join "
+    match = "a.k = b.k" if grouping else draw(st.sampled_from(["a.k = b.k", "a.k = b.k and a.v > b.w", "a.v < b.w"]))
+    where = draw(st.sampled_from(["", "", " where a.v > 0", " where b.w is null or b.w > 1"]))
+    selector = draw(st.sampled_from(["", "irstream "]))
+    having = draw(st.sampled_from(["", "", " having count(b.w) > 0"]))
+    rest = f" on {match}{where}{grouping}{having}"
+    text = f"@name('{NAME}') select {selector}{items} from {between.join(streams)}{rest}"
+    return Scenario(text, draw(scripts()), in_any_order=True)
+
+
+@pytest.mark.parametrize("device", ["cpu", "array"])
+@given(_aggregating())
+@examples(40, derandomize=True)
+def test_aggregates_of_what_may_be_missing(device: str, scenario: Scenario) -> None:
+    found = played(scenario, RuntimeEngine(SCHEMA, device=device))
+    assert same_traces(found, played(scenario, Interpreter(SCHEMA)), scenario)
+
+
 def test_an_event_that_is_not_there_is_null() -> None:
     """B 1 alone, then A 1: the second row has both."""
     engine = RuntimeEngine({"A": {"k": "int"}, "B": {"k": "int"}})

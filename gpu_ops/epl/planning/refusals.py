@@ -7,6 +7,7 @@ from gpu_ops.epl import queries as q
 from gpu_ops.epl.planning.aggregates import PlannedAggregates
 from gpu_ops.epl.planning.looking_back import looks_into_window
 from gpu_ops.epl.planning.mentions import drops_oldest, local_keys, may_drain
+from gpu_ops.epl.planning.outer_joins import refuse_drifting
 from gpu_ops.epl.planning.parts import parts
 from gpu_ops.epl.planning.subqueries import asks
 from gpu_ops.epl.planning.windows import StreamWindows
@@ -34,11 +35,9 @@ def refuse_aggregates(query: q.Query, aggregates: PlannedAggregates, *, gives_ol
     Raises:
         PlacedError: There is one.
     """
-    is_alone = any(term.unidirectional for term in query.streams)
     has_windows = any(term.views for term in query.streams)
     drains = bool(query.group_by) and has_windows and may_drain(query)
-    if any(join.kind not in {"cross", "inner"} for join in query.joins) and aggregates.made and not is_alone:
-        raise unsupported(query.joins[0], "aggregates over outer joins")
+    refuse_drifting(query, aggregates)
     for rate in aggregates.rates:
         if query.joins or has_windows or query.output or gives_old:
             raise unsupported(rate.call, "rates of seconds over windows, joins, outputs or old rows")

@@ -82,6 +82,7 @@ _WHAT: dict[type, str] = {
 
 _MOST_ROWS = (1 << 31) - 1
 _MOST_LEVELS = 16
+_FILTER = "Filter the stream by it, once, as each event comes: from A(v > (select …))#time(10 sec)."
 _PASSES = "@passes"
 _PASSED = "@passed"
 
@@ -675,7 +676,7 @@ class _QueryPlanner:
     ) -> nw.Expr:
         """A condition that asks sub-queries again as a row leaves: it is one on what is delivered."""
         if kind != "un-aggregated":
-            raise unsupported(condition, "sub-queries and prev in 'where' of aggregates over a window")
+            raise unsupported(condition, "sub-queries and prev in 'where' of aggregates over a window", _FILTER)
         if self._query.output is not None and any(looks_into_window(part) for part in parts(condition)):
             raise unsupported(condition, "prev in 'where' beside an output clause")
         where = bind_condition(condition, scope).value
