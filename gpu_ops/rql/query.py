@@ -82,7 +82,7 @@ def query(
         TextError: The text cannot be read, or asks for what there is not.
         ColumnError: A column is missing, or two columns of the answer have one name. When data is read: two events come
             at one time, and nothing says which is first.
-        PlanError: An input is no frame, or nothing says when events come.
+        PlanError: An input is no frame, nothing says when events come, or what is said of streams names another one.
 
     Examples:
         >>> from gpu_ops import rql
@@ -114,9 +114,18 @@ def query(
         if stamp != CLOCK and stamp not in own:
             raise ColumnError(f"{name!r} has no such column.", column=stamp, remedy=f"It has: {', '.join(own)}.")
         streams[name] = KnownStream(schema, node, stamp)
+    standing = tables or {}
+    if not isinstance(standing, Mapping):
+        raise PlanError(f"tables is {shown(tables)}.", remedy='Give the rows of each by its name: {"known": frame}.')
+    for name in standing:
+        if name in streams:
+            raise PlanError(f"{name!r} is a stream and a table.", remedy="Name one of them otherwise.")
+    for name in times or {}:
+        if name not in streams:
+            raise PlanError(f"times= names {name!r}, which is no stream.", remedy="Give its events too.")
     known = KnownSources(
         streams,
-        {name: _standing(name, each) for name, each in (tables or {}).items()},
+        {name: _standing(name, each) for name, each in standing.items()},
         tuple(nodes.values()),
         ticks=False,
     )
@@ -129,6 +138,7 @@ def query(
         seed,
         dict(aggregates or {}),
     )
+    settings.check_names(streams)
     said = parse(text)
     with shown_in(text):
         plan = planned(said, known, settings, None if until is None else milliseconds(until))

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from gpu_ops.core.arguments import callback, whole
 from gpu_ops.core.bounds import Bounds
-from gpu_ops.core.cycles import Schedule
+from gpu_ops.core.cycles import CYCLE_NUMBER, Schedule
 from gpu_ops.core.state_tables import OLDER
 from gpu_ops.core.time import MAX_TIME, TICK, TIME_TYPE, Duration, positive_ticks
 from gpu_ops.core.turns import CLOCK, PLACE, TURN
@@ -195,7 +195,8 @@ class CycleRuntime:
 
         Raises:
             TextError: The text cannot be read, or asks for what there is not.
-            PlanError: There is a query or a stream of this name.
+            PlanError: There is a query or a stream of this name, or weights or rows that wait are of none.
+            ColumnError: The query has a column `cycle` or `at`, as results have.
         """
         with self._lock:
             if not name:
@@ -223,10 +224,7 @@ class CycleRuntime:
         }
         numbers = given["baselines"], given["seed"]
         settings = QuerySettings(schedule, given["weights"], given["waiting"], sizes, *numbers, self._aggregates)
-        for word in ("weights", "waiting"):
-            for stream in given[word]:
-                if stream not in self._streams:
-                    raise PlanError(f"{word}= names {stream!r}, which is no stream.", remedy="Name a stream.")
+        settings.check_names(self._streams)
         inserted = Schedule(self._start)
         tables = {
             name: KnownTable(each.schema, Intake(each.inserted, (self.ticks,), True, inserted), each.read)
@@ -236,6 +234,9 @@ class CycleRuntime:
         query = parse(text)
         with shown_in(text):
             plan = planned(query, known, settings)
+        for column in (CYCLE_NUMBER, AT):
+            if column in plan.columns.names:
+                raise ColumnError("Results have a column of this name.", column=column, remedy="Select it as another.")
         device = place(plan.node, self._device)
         made = RunningCycles(name, text, given, plan, device, running(plan.node, device), self.errors)
         self._queries[name] = made

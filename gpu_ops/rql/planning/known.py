@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from gpu_ops.core.arguments import whole
 from gpu_ops.core.cycles import WHENEVER, Schedule
 from gpu_ops.errors import PlanError, shown
 from gpu_ops.plan.combinations import Combinable
@@ -90,6 +91,26 @@ class QuerySettings:
     baselines: Mapping[str, float] = field(default_factory=dict)
     seed: int = 0
     aggregates: Mapping[str, OwnAggregate] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name, weight in self.weights.items():
+            if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 <= weight < float("inf"):
+                raise PlanError(f"The weight of {name!r} is {shown(weight)}.", remedy="Give a number of 0 or more.")
+        for name, count in self.waiting.items():
+            whole(count, name=f"waiting[{name!r}]", least=0)
+        whole(self.seed, name="seed", least=0)
+
+    def check_names(self, streams: Collection[str]) -> None:
+        """See to it that what is said of streams names some of these.
+
+        Raises:
+            PlanError: It names another one.
+        """
+        for word, said in (("weights", self.weights), ("waiting", self.waiting)):
+            for name in said:
+                if name not in streams:
+                    known = ", ".join(streams) or "none"
+                    raise PlanError(f"{word}= names {name!r}, which is no stream.", remedy=f"Streams: {known}.")
 
 
 @dataclass(frozen=True)
