@@ -16,15 +16,19 @@ Key = frozenset[tuple[int, str]]
 """A column of each of some streams of a ledger, by their numbers: rows in which these are equal are in one task."""
 
 
-def one_order(what: str) -> PlanError:
+_BY_KEY = "Give it a key (by, groupwin, group by), or collect the frame first: g.events(frame.toArrow(), …)."
+
+
+def one_order(what: str, remedy: str = _BY_KEY) -> PlanError:
     """The error for what no task can compute without the rows of all others.
 
     Args:
         what: What that is, as the subject of a sentence.
+        remedy: What helps.
     """
     return PlanError(
         f"{what} needs all events in one order, and Spark shares them out among tasks by keys.",
-        remedy="Give it a key (by, groupwin, group by), or collect the frame first: g.events(frame.toArrow(), …).",
+        remedy=remedy,
     )
 
 

@@ -65,7 +65,8 @@ class ToldStatements(Node):
 
     def split(self, below: Sequence[Split]) -> Split:
         del below
-        raise one_order("A text with a named window, a table or a variable that is set")
+        remedy = "Collect the frames first: epl.query(text, Order=frame.toArrow(), …)."
+        raise one_order("A text with a named window, a table or a variable that is set", remedy)
 
     time_rule = "CTI T leaves as T"
     held = "what a runtime of these statements holds"
