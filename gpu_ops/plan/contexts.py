@@ -433,12 +433,14 @@ class TimedOutput(EndOutput):
     Attributes:
         ticks: The ticks.
         span: How far the points of a grid are apart, in ticks of time.
+        times: The times of a crontab, which are the points of all instances instead.
         first: Whether the first delivery behind each point is output, as it comes, and all others are gone.
         current: Whether each combination has the last row that it had where it has none.
     """
 
     ticks: Node | None = None
     span: int = 0
+    times: CrontabTimes | None = None
     first: bool = False
     current: bool = False
 
@@ -459,7 +461,8 @@ class TimedOutput(EndOutput):
 
     def describe(self) -> str:
         which = "the first delivery" if self.first else super().describe().removeprefix("EndOutput of ")
-        return f"TimedOutput of {which}{' (or its last one)' * self.current}, every {ClockSpan(0, self.span)}"
+        when = f"every {ClockSpan(0, self.span)}" if self.times is None else f"at {self.times}"
+        return f"TimedOutput of {which}{' (or its last one)' * self.current}, {when}"
 
 
 @dataclass(frozen=True, eq=False)

@@ -26,27 +26,33 @@ _CONTEXTS = {
     "for a time": "create context C partition by k from A terminated after 5 sec;",
     "from B on": "create context C start B end after 5 sec;",
 }
+_EVERY, _AT = "every 2 sec", "at (*, *, *, *, *, */2)"
+_RATES = st.sampled_from([_EVERY, _EVERY, _AT])
 _STATEMENTS = {
-    "each": "select k, v from A output every 2 sec",
-    "each of a window": "select k, v from A#length(2) output all every 2 sec",
-    "last": "select k, v from A output last every 2 sec",
-    "first": "select k, v from A output first every 2 sec",
-    "each and end": "select k, v from A output every 2 sec and when terminated",
-    "sums": "select sum(v) as s from A output every 2 sec",
-    "last sum": "select sum(v) as s from A output last every 2 sec",
-    "first sum": "select sum(v) as s from A output first every 2 sec",
-    "sum now": "select sum(v) as s from A output snapshot every 2 sec",
-    "last of groups": "select m, sum(v) as s from A group by m output last every 2 sec",
-    "all groups": "select m, sum(v) as s from A group by m output all every 2 sec",
-    "groups now": "select m, sum(v) as s from A group by m output snapshot every 2 sec",
+    "each": "select k, v from A output {rate}",
+    "each of a window": "select k, v from A#length(2) output all {rate}",
+    "last": "select k, v from A output last {rate}",
+    "first": "select k, v from A output first {rate}",
+    "each and end": "select k, v from A output {rate} and when terminated",
+    "sums": "select sum(v) as s from A output {rate}",
+    "last sum": "select sum(v) as s from A output last {rate}",
+    "first sum": "select sum(v) as s from A output first {rate}",
+    "sum now": "select sum(v) as s from A output snapshot {rate}",
+    "last of groups": "select m, sum(v) as s from A group by m output last {rate}",
+    "all groups": "select m, sum(v) as s from A group by m output all {rate}",
+    "groups now": "select m, sum(v) as s from A group by m output snapshot {rate}",
 }
 
 
 @dataclass
 class _Instance:
-    """What an instance holds: from the first row on a grid of times, and what came since its last point."""
+    """What an instance holds: from the first row on a grid of times, and what came since its last point.
+
+    The times of the crontab, every even second, are a grid that begins with the epoch.
+    """
 
     begun: int
+    rate: str
     since: int | None = None
     passed: int = 0
     held: list[Mapping[str, Any]] = field(default_factory=list)
@@ -62,7 +68,8 @@ class _Instance:
         elif "groups" in how:
             made = {"m": by, "s": self.sums[by]}
         is_first = self.since is None
-        self.since = now if self.since is None else self.since
+        begin = now if self.rate == _EVERY else now - now % _SPAN
+        self.since = begin if self.since is None else self.since
         if "first" in how:
             point = (now - self.since) // _SPAN
             given = is_first or point > self.passed
@@ -86,7 +93,7 @@ class _Instance:
         return found[-1:] if how == "last" else found
 
 
-def _expected(frames: Mapping[str, pa.Table], context: str, how: str, until: int) -> list[Mapping[str, Any]]:
+def _expected(frames: Mapping[str, pa.Table], context: str, how: str, until: int, rate: str) -> list[Mapping[str, Any]]:
     """What is delivered, event by event."""
     events = [(row["at"], row["seq"], name, row) for name, table in frames.items() for row in table.to_pylist()]
     alive: dict[Any, _Instance] = {}
@@ -106,11 +113,11 @@ def _expected(frames: Mapping[str, pa.Table], context: str, how: str, until: int
             tick(at)
         turn += 1
         if name == "B":
-            alive.setdefault(None, _Instance(clock)) if context == "from B on" else None
+            alive.setdefault(None, _Instance(clock, rate)) if context == "from B on" else None
             continue
         key = None if context == "from B on" else row["k"]
         if context != "from B on":
-            alive.setdefault(key, _Instance(clock))
+            alive.setdefault(key, _Instance(clock, rate))
         if key in alive:
             made.extend({"turn": turn, "row": "new", **each} for each in alive[key].come(row, clock, how))
     if until > clock:
@@ -130,29 +137,36 @@ def _events(draw: Any) -> Mapping[str, pa.Table]:
     return {name: pa.Table.from_pylist(list(some), _SCHEMA) for name, some in found.items()}
 
 
-def _text(context: str, how: str) -> str:
-    return f"{_CONTEXTS[context]} context C {_STATEMENTS[how]}"
+def _text(context: str, how: str, rate: str) -> str:
+    return f"{_CONTEXTS[context]} context C {_STATEMENTS[how].format(rate=rate)}"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("device", ["cpu", "array"])
-@given(st.sampled_from([*_CONTEXTS]), st.sampled_from([*_STATEMENTS]), _events())
+@given(st.sampled_from([*_CONTEXTS]), st.sampled_from([*_STATEMENTS]), _RATES, _events())
 @examples(60, dear=True)
-def test_each_instance_has_a_grid(device: str, context: str, how: str, frames: Mapping[str, pa.Table]) -> None:
-    found = epl.query(_text(context, how), frames, order="seq", time="at", until=90_000).collect(device=device)
-    assert in_turns(rows(found)) == in_turns(_expected(frames, context, how, 90_000))
+def test_each_instance_has_a_grid(
+    device: str, context: str, how: str, rate: str, frames: Mapping[str, pa.Table]
+) -> None:
+    found = epl.query(_text(context, how, rate), frames, order="seq", time="at", until=90_000).collect(device=device)
+    assert in_turns(rows(found)) == in_turns(_expected(frames, context, how, 90_000, rate))
 
 
 @pytest.mark.slow
-@given(st.sampled_from([*_CONTEXTS]), st.sampled_from([*_STATEMENTS]), _events(), st.integers(0, 1 << 30))
+@given(st.sampled_from([*_CONTEXTS]), st.sampled_from([*_STATEMENTS]), _RATES, _events(), st.integers(0, 1 << 30))
 @examples(30, dear=True)
 def test_it_is_so_in_any_cut(
-    tmp_path_factory: pytest.TempPathFactory, context: str, how: str, frames: Mapping[str, pa.Table], seed: int
+    tmp_path_factory: pytest.TempPathFactory,
+    context: str,
+    how: str,
+    rate: str,
+    frames: Mapping[str, pa.Table],
+    seed: int,
 ) -> None:
-    query = epl.query(_text(context, how), frames, order="seq", time="at", until=90_000)
+    query = epl.query(_text(context, how, rate), frames, order="seq", time="at", until=90_000)
     found = rows(live(query, frames, "cpu", random.Random(seed), tmp_path_factory.mktemp("live")))
-    assert in_turns(found) == in_turns(_expected(frames, context, how, 90_000))
-    assert in_turns(told(_text(context, how), frames, 90_000)) == in_turns(found)
+    assert in_turns(found) == in_turns(_expected(frames, context, how, 90_000, rate))
+    assert in_turns(told(_text(context, how, rate), frames, 90_000)) == in_turns(found)
 
 
 # What users see

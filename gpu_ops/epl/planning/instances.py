@@ -16,6 +16,7 @@ from gpu_ops.epl.planning.known_contexts import ContextNames, KnownContext
 from gpu_ops.epl.planning.looking_in_joins import LookingInJoin
 from gpu_ops.epl.planning.parts import parts
 from gpu_ops.epl.planning.planned import Ledger
+from gpu_ops.epl.planning.rates import crontab_times
 from gpu_ops.epl.planning.windows import StreamWindows
 from gpu_ops.plan.clock_windows import ClockSpan
 from gpu_ops.plan.contexts import (
@@ -27,6 +28,7 @@ from gpu_ops.plan.contexts import (
     TimedOutput,
     until_of,
 )
+from gpu_ops.plan.crontab_times import CrontabTimes
 from gpu_ops.plan.deliveries import Delivered
 from gpu_ops.plan.joins import Union, cast_to
 from gpu_ops.plan.lookups import Looked, Lookup
@@ -92,16 +94,16 @@ class InstancePlan:
             ("output after … within contexts", output is not None and output.after),
             (
                 "output rates within contexts",
-                output is not None and output.rate is not None and not (self.every or self._span),
+                output is not None and output.rate is not None and not (self.every or self._by_clock),
             ),
             (f"output {selection} at rates within contexts", self.every and selection in {"first", "snapshot"}),
             (
                 "'having' beside output rates within contexts",
-                (self.every or self._span is not None) and query.having is not None,
+                (self.every or self._by_clock) and query.having is not None,
             ),
             (
                 "output first when terminated",
-                output is not None and selection == "first" and not (self._span and output.terminated is None),
+                output is not None and selection == "first" and not (self._by_clock and output.terminated is None),
             ),
         ):
             if there:
@@ -125,7 +127,20 @@ class InstancePlan:
     @property
     def holds(self) -> bool:
         """Whether rows are held back, until so many have come or their instance ends."""
-        return bool(self.every) or self._span is not None or self.at_ends in {"all", "last"}
+        return bool(self.every) or self._by_clock or self.at_ends in {"all", "last"}
+
+    @property
+    def _by_clock(self) -> bool:
+        """Whether a rate outputs by the clock."""
+        return self._span is not None or self._times is not None
+
+    @property
+    def _times(self) -> CrontabTimes | None:
+        """The times of the crontab that a rate says; None where it says none."""
+        output = self._query.output
+        if self._names.context is None or output is None or not isinstance(output.rate, q.Crontab):
+            return None
+        return crontab_times(output.rate.fields, output.rate)
 
     @property
     def _span(self) -> ClockSpan | None:
@@ -259,8 +274,8 @@ class InstancePlan:
         if clock is not None:
             # Esper asks the clock as rows are output, or as they come, by kind.
             raise unsupported(clock, "current_timestamp of rows that wait for an output within contexts")
-        if self._span is not None:
-            return self._timed(node, kind, groups, shows, self._span)
+        if self._by_clock:
+            return self._timed(node, kind, groups, shows)
         if (self.every or self._least) and kind not in {"un-aggregated", "row per event"}:
             # Rows of groups, and rows for all, are counted for events: each event makes one, and none goes.
             plain = tuple(shows) == (NEW,) and not self._query.joins and not self._query.stream.views
@@ -298,10 +313,10 @@ class InstancePlan:
             every_group=bool(self.every) and output.selection == "all" and kind == "row per group",
         )
 
-    def _timed(self, node: Node, kind: Kind, groups: Sequence[str], shows: Sequence[int], span: ClockSpan) -> Node:
-        """What is output every so long in each instance."""
+    def _timed(self, node: Node, kind: Kind, groups: Sequence[str], shows: Sequence[int]) -> Node:
+        """What is output every so long in each instance, or at the times of a crontab."""
         context, query = self._names.context, self._query
-        output = query.output
+        output, span = query.output, self._span
         assert context is not None and output is not None  # noqa: S101, PT018  (there is a rate within it)
         said, is_windowed = output.selection, any(each.views for each in query.streams)
         grouped, for_all = kind == "row per group", kind == "row for all"
@@ -309,7 +324,7 @@ class InstancePlan:
         views = [view.name.lower() for each in query.streams for view in each.views]
         by_clock = self._in_time or any(name in _BY_CLOCK for name in views)
         for what, there in (
-            ("output rates by months within contexts", span.months),
+            ("output rates by months within contexts", span is not None and span.months),
             ("output rates of windows of time within contexts", by_clock),
             (f"output {said} of {kind} within contexts", said == "first" and kind not in _SINGLE and not for_all),
             (f"output {said} of {kind} within contexts", said == "snapshot" and not whole),
@@ -335,7 +350,8 @@ class InstancePlan:
             at_ends=output.terminated is not None,
             every_group=whole,
             ticks=self._ledger.ticks,
-            span=span.ticks,
+            span=1 if span is None else span.ticks,
+            times=self._times,
             first=said == "first",
             current=for_all and not whole and said != "first",
         )

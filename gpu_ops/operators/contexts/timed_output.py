@@ -30,7 +30,8 @@ class TimedOutputOperator(EndOutputOperator, nodes=(TimedOutput,)):
     """Rows until a tick passes a point of their instance's grid.
 
     The points of a grid are numbered from 0, the time of the instance's first row. A row behind point n is output at
-    the first tick that shows point n + 1, or later.
+    the first tick that shows point n + 1, or later. Where the points are the times of a crontab, a time stands for the
+    next of them behind it, so that what is output behind one is what is output at any later value.
 
     Args:
         node: The node.
@@ -56,7 +57,7 @@ class TimedOutputOperator(EndOutputOperator, nodes=(TimedOutput,)):
             self._clocks.take([ticks])
             moving = ticks.take(self._device.kernels.keep(columns.values(ticks.frame, ASK)[0] == 0), self._device)
             places = np.sort(moving.start)
-            self._moves = places, self._clocks.at(places)
+            self._moves = places, self._told(self._clocks.at(places))
         made = self._made(rows, moved, cti)
         self._clocks.forget(cti)
         self._moves = (self._moves[0][:0],) * 2
@@ -87,7 +88,7 @@ class TimedOutputOperator(EndOutputOperator, nodes=(TimedOutput,)):
 
     def _numbered(self, fresh: Events) -> Any:
         """int64: behind which point of its instance's grid each row comes; new instances have a grid from now on."""
-        kernels, clocks = self._device.kernels, self._clocks.at(fresh.start)
+        kernels, clocks = self._device.kernels, self._told(self._clocks.at(fresh.start))
         ids = kernels.take(self._alive.ids, self._found(fresh)[0])
         order = np.argsort(ids, kind="stable")
         starts = kernels.keep(run_starts(kernels.take(ids, order)))
@@ -102,6 +103,14 @@ class TimedOutputOperator(EndOutputOperator, nodes=(TimedOutput,)):
             self._ids, self._since, self._passed = (kernels.take(each, order) for each in (every, since, passed))
         made: Any = (clocks - kernels.take(self._since, self._known(ids)[0])) // self._node.span
         return made
+
+    def _told(self, clocks: Any) -> Any:
+        """int64: what the clock shows; the next time of the crontab behind it, where there is one."""
+        times, columns = self._node.times, self._device.columns
+        if times is None:
+            return clocks
+        distinct, which = np.unique(columns.host(clocks), return_inverse=True)
+        return columns.array(np.array([times.next_after(int(clock)) for clock in distinct], np.int64)[which])
 
     def _known(self, ids: Any) -> tuple[Any, Any]:
         """(int64 index of the grid of each instance, whether there is one)."""

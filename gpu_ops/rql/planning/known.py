@@ -94,7 +94,8 @@ class QuerySettings:
 
     def __post_init__(self) -> None:
         for name, weight in self.weights.items():
-            if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 <= weight < float("inf"):
+            given: object = weight
+            if isinstance(given, bool) or not isinstance(given, int | float) or not 0 <= given < float("inf"):
                 raise PlanError(f"The weight of {name!r} is {shown(weight)}.", remedy="Give a number of 0 or more.")
         for name, count in self.waiting.items():
             whole(count, name=f"waiting[{name!r}]", least=0)
