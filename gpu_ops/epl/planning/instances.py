@@ -88,9 +88,7 @@ class InstancePlan:
                 hint = "Read one of them, or name this type in the context too."
                 raise failure_at(query.stream, f"{said}, and the statement reads none of them.", hint)
         selection = "" if output is None else output.selection
-        is_alone = any(each.unidirectional for each in query.streams)
         for what, there in (
-            ("unidirectional joins within contexts", is_alone and not read_windows),
             ("output after … within contexts", output is not None and output.after),
             (
                 "output rates within contexts",
