@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -131,7 +131,7 @@ class Question:
                 raise PlanError("There are no output rates within instances.", remedy="Ask at_ends(…) for their ends.")
             node = OfInstances(node, self.instances)
         if self.having is not None:
-            node = self._judged(node, self.having)
+            node = self._judged(node, self.having, None if limited else {*self._read_of(node), ROW, ORDER})
         if limited and rate is not None:
             is_row = nw.col(_PASSES) if self.having is not None else ~nw.col(ROW).is_in([MARK, EMPTY])
             node = extended(node, [is_row.fill_null(False).alias(_PASSES)])
@@ -159,9 +159,21 @@ class Question:
             return False
         return isinstance(rate.every, EveryRows | EveryPeriod | AtTimes)
 
-    def _judged(self, node: Node, condition: nw.Expr) -> Node:
-        """Rows with a column that says for which a condition on the answer holds."""
-        aside = {name: f"@beside {at}" for at, name in enumerate(node.schema.names)}
+    def _read_of(self, node: Node) -> list[str]:
+        """The columns of rows that the answer reads."""
+        known = node.schema.names
+        return [name for each in self.columns.values() for name in column_names(each, known)]
+
+    def _judged(self, node: Node, condition: nw.Expr, kept: Container[str] | None) -> Node:
+        """Rows with a column that says for which a condition on the answer holds.
+
+        Args:
+            node: The rows.
+            condition: The condition.
+            kept: Which of their other columns are read later; None for all.
+        """
+        names = [name for name in node.schema.names if kept is None or name in kept]
+        aside = {name: f"@beside {at}" for at, name in enumerate(names)}
         answer = [value.alias(name) for name, value in self.columns.items()]
         beside = Project(node, (*answer, *(nw.col(name).alias(other) for name, other in aside.items())), keep=False)
         judged = extended(beside, [condition.alias(_PASSES)])

@@ -33,6 +33,7 @@ def numbers(depth: int) -> st.SearchStrategy[nw.Expr]:
         | st.builds(lambda one, other: other - one, one, LITERALS)
         | st.builds(lambda one, by: one % by, one, st.integers(1, 5) | st.just(MOST))
         | st.builds(lambda one: -one, one)
+        | st.builds(lambda one, value: one.fill_null(value), one, LITERALS)
         | st.builds(lambda flag, one, other: nw.when(flag).then(one).otherwise(other), flags(depth - 1), one, one)
     )
 
@@ -45,6 +46,7 @@ def flags(depth: int) -> st.SearchStrategy[nw.Expr]:
         | st.builds(lambda one, other: one >= other, one, one | LITERALS.map(nw.lit))
         | st.builds(lambda one, other: one == other, one, one | LITERALS)
         | st.builds(lambda one, other: (one <= other) & (one != other), one, LITERALS)
+        | st.builds(lambda one, among: one.is_in(among), one, st.lists(LITERALS, min_size=1, max_size=4))
     )
     if not depth:
         return compared
@@ -95,7 +97,16 @@ def test_values_and_types_are_those_of_polars(piece: int, expression: nw.Expr, r
         nw.when(nw.col("a") < 1).then(nw.col("a")),
         nw.col("a").is_null(),
         nw.col("a").cast(nw.Int32) + 1,
-        nw.col("a").fill_null(0),
+        nw.col("a").fill_null(0.5),
+        nw.col("a").fill_null(True),
+        nw.col("a").fill_null(1 << 63),
+        nw.col("a").fill_null(nw.col("b")),
+        nw.col("a").fill_null(strategy="forward"),
+        nw.col("a").is_in([]),
+        nw.col("a").is_in([1, None]),
+        nw.col("a").is_in([1, 2.5]),
+        nw.col("a").is_in([1, 2, 3, 4, 5]),
+        (nw.col("a") < 1).is_in([True]),
     ],
     ids=repr,
 )
@@ -108,3 +119,17 @@ def test_a_part_that_stands_there_twice_is_computed_once() -> None:
     plain = plain_numbers((twice < 5) | (twice > 9))
     assert plain is not None
     assert len(plain._steps) == 4
+
+
+def test_where_nothing_is_null_a_column_is_itself() -> None:
+    plain, column = plain_numbers(nw.col("a").fill_null(0)), np.array([3])
+    assert plain is not None
+    assert plain.over({"a": column}) is column
+
+
+def test_numbers_that_are_compared_for_being_the_same_may_be_narrow() -> None:
+    plain = plain_numbers(nw.col("a").is_in([3, 300]) | (nw.col("b") < 1))
+    assert plain is not None
+    assert plain.read == {"a", "b"}
+    assert plain.wide == {"b"}
+    assert plain.over({"a": np.array([3, 4], np.int8), "b": np.array([1, 1])}).tolist() == [True, False]

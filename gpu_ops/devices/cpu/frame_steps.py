@@ -24,7 +24,9 @@ from gpu_ops.devices.cpu.frames import Frame, FrameColumn, Held, repeating
 from gpu_ops.devices.cpu.plain_numbers import PlainNumbers, plain_numbers
 from gpu_ops.devices.cpu.series import Array, filled, in_arrow, in_numpy, stored_in, valid_in
 
-_INT64 = pa.int64().id
+_INT64 = {pa.int64().id}
+
+_SIGNED = {each.id for each in (pa.int8(), pa.int16(), pa.int32(), pa.int64())}
 
 _NAMESPACE = nw.from_native(pl.LazyFrame()).__narwhals_namespace__()
 
@@ -121,7 +123,8 @@ class RowSteps:
         if plain is None:
             return None
         columns = {name: self._column(name) for name in plain.read}
-        if any(each.dtype is None or each.dtype.id != _INT64 for each in columns.values()):
+        kinds = {name: None if each.dtype is None else each.dtype.id for name, each in columns.items()}
+        if any(kind not in (_INT64 if name in plain.wide else _SIGNED) for name, kind in kinds.items()):
             return None
         given = {name: each.given() for name, each in columns.items()}
         if any(valid is not None for _, valid in given.values()):

@@ -2,11 +2,12 @@
 
 To have Polars run an expression takes fifty microseconds, however few the rows, and each of its functions passes over
 all of them. Comparisons and sums of int64 columns without nulls need neither: here they give the same numbers, which
-wrap around as Polars' do. Everything else is left to Polars.
+wrap around as Polars' do; nothing is filled where nothing is null. Everything else is left to Polars.
 """
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -22,19 +23,24 @@ from gpu_ops.devices.cpu.series import Array
 _PIECE = 1 << 13
 """Rows of a piece: its numbers, and those in between, stay in the cache."""
 
+_FEW = 4
+"""Of so many numbers each is compared by itself."""
+
 _INT64 = np.iinfo(np.int64)
 
 
 @dataclass(frozen=True)
 class PlainNumbers:
-    """An expression over int64 columns without nulls.
+    """An expression over columns of whole numbers without nulls.
 
     Attributes:
         read: The columns that it reads.
+        wide: Those among them that are int64; the others may be of any signed type.
         dtype: The type of its values: int64, or bool.
     """
 
     read: frozenset[str]
+    wide: frozenset[str]
     dtype: np.dtype[Any]
     _steps: tuple[tuple[Callable[..., Any], tuple[int, ...]], ...]
     _given: tuple[str | int, ...]
@@ -43,13 +49,16 @@ class PlainNumbers:
         """Its values.
 
         Args:
-            columns: int64 columns of one length, those that it reads among them.
+            columns: Columns of one length, those that it reads among them.
 
         Examples:
             >>> plain_numbers(nw.col("v") * 2 + 1).over({"v": np.array([3, 4])})
             array([7, 9])
         """
-        size = len(columns[next(iter(self.read))])
+        first = columns[next(iter(self.read))]
+        size = len(first)
+        if not self._steps:
+            return first
         if size <= _PIECE:
             return self._piece(columns, 0, size)
         made = room(size, self.dtype)
@@ -78,13 +87,13 @@ def plain_numbers(expression: nw.Expr) -> PlainNumbers | None:
         dtype('bool')
         >>> plain_numbers(nw.col("v") / 2), plain_numbers(nw.col("v") < 0.5)
         (None, None)
+        >>> plain_numbers(nw.col("v").fill_null(0).is_in([1, 4])).over({"v": np.array([3, 4])})
+        array([False,  True])
     """
     steps = _Steps()
     try:
         last = steps.of(expression)
     except _NotPlainError:
-        return None
-    if not steps.made:
         return None
     # Steps are numbered behind what is given, which is complete only now.
     count, given = len(steps.given), list(steps.given)
@@ -93,8 +102,11 @@ def plain_numbers(expression: nw.Expr) -> PlainNumbers | None:
     if numbers[last] != count + len(functions) - 1:
         return None
     read = frozenset(key[1] for key in given if isinstance(key[1], str))
+    # To be compared for being the same, a number need not be as wide as others.
+    reading = [last, *(key for name, *keys in steps.made if name != "is_in" for key in keys)]
+    wide = frozenset(key[1] for key in reading if key in steps.given) & read
     dtype = np.dtype(np.bool_ if steps.is_flag[last] else np.int64)
-    return PlainNumbers(read, dtype, functions, tuple(key[1] for key in given)) if read else None
+    return PlainNumbers(read, wide, dtype, functions, tuple(key[1] for key in given)) if read else None
 
 
 class _NotPlainError(Exception):
@@ -103,6 +115,10 @@ class _NotPlainError(Exception):
 
 _Key = tuple[Any, ...]
 """What a step computes: the name of its function, and those of its operands; ``("given", name or number)``."""
+
+
+def _is_in(numbers: Array, *among: int) -> Array:
+    return functools.reduce(np.logical_or, [numbers == each for each in among])
 
 
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
@@ -114,6 +130,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     # NumPy's own remainder takes four times as long as its quotient.
     "__mod__": lambda number, by: number - number // by * by,
     "when_then": np.where,
+    "is_in": _is_in,
 }
 
 
@@ -137,7 +154,11 @@ class _Steps:
         first, *rest = part._nodes  # noqa: SLF001  (as in gpu_ops.plan.terms)
         found = self._first(first)
         for node in rest:
-            if node.name != "alias":
+            if node.name == "is_in":
+                found = self._among(found, node.kwargs["other"])
+            elif node.name == "fill_null":
+                self._check_filled(found, node)
+            elif node.name != "alias":
                 found = self._applied(str(node.name), [found, *map(self.of, node.exprs)])
         return found
 
@@ -155,6 +176,22 @@ class _Steps:
         if node.name == "when_then" and len(node.exprs) == 3:
             return self._applied("when_then", [self.of(each) for each in node.exprs])
         raise _NotPlainError
+
+    def _among(self, found: _Key, values: Any) -> _Key:
+        """Whether numbers are among a few."""
+        if self.is_flag[found] or isinstance(found[1], int) or not isinstance(values, list | tuple):
+            raise _NotPlainError
+        if not 1 <= len(values) <= _FEW or any(isinstance(each, nw.Expr) for each in values):
+            raise _NotPlainError
+        return self._have(self.made, ("is_in", found, *map(self.of, values)), is_flag=True)
+
+    def _check_filled(self, found: _Key, node: Any) -> None:
+        """Refuse values in place of nulls, of which there are none, that would have the column be of another type."""
+        value = node.exprs[0] if len(node.exprs) == 1 else None
+        if self.is_flag[found] or not isinstance(value, int) or isinstance(value, bool) or node.kwargs["strategy"]:
+            raise _NotPlainError
+        if isinstance(found[1], int) or not _INT64.min <= value <= _INT64.max:
+            raise _NotPlainError
 
     def _applied(self, name: str, keys: list[_Key]) -> _Key:
         if name in {"__radd__", "__rsub__", "__rmul__"}:

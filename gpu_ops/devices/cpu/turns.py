@@ -205,22 +205,32 @@ def turn_rows(
     for each in range(begin):
         group[each] = each
     come, go = 0, 0
-    for _ in range(most):
-        comes = go == leave.size or (come < enter.size and enter[come] <= leave[go])
-        event = old + come if comes else go
-        where = enter[come] if comes else leave[go]
-        of = codes[unsigned(event)]
-        at = newest[unsigned(of)]
-        if at < 0 or place[unsigned(at)] != where:
-            group[unsigned(begin + count)], place[unsigned(count)], earlier[unsigned(count)] = of, where, at
-            order[unsigned(count)] = came[unsigned(event)] + (0 if comes else LEFT_FIRST)
-            newest[unsigned(of)] = at = count
-            count += 1
-        if comes:
-            first[unsigned(event)] = begin + at
+    while come < enter.size or go < leave.size:
+        # All rows of one place: what has a row at it has one of the last few.
+        where = enter[come] if go == leave.size or (come < enter.size and enter[come] <= leave[go]) else leave[go]
+        here = count
+        while come < enter.size and enter[unsigned(come)] == where:
+            event = unsigned(old + come)
+            of = codes[event]
+            at = newest[unsigned(of)]
+            if at < here:
+                row = unsigned(count)
+                group[unsigned(begin + count)], place[row], earlier[row], order[row] = of, where, at, came[event]
+                newest[unsigned(of)] = at = count
+                count += 1
+            first[event] = begin + at
             come += 1
-        else:
-            last[unsigned(event)] = begin + at
+        while go < leave.size and leave[unsigned(go)] == where:
+            event = unsigned(go)
+            of = codes[event]
+            at = newest[unsigned(of)]
+            if at < here:
+                row = unsigned(count)
+                group[unsigned(begin + count)], place[row], earlier[row] = of, where, at
+                order[row] = came[event] + LEFT_FIRST
+                newest[unsigned(of)] = at = count
+                count += 1
+            last[event] = begin + at
             go += 1
     for event in range(old):
         first[event] = begin + count

@@ -13,6 +13,8 @@ from dataclasses import replace
 from typing import Any
 
 import narwhals as nw
+import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -146,3 +148,16 @@ def test_which_deliveries_are_walked() -> None:
         replace(plain, rows=Filter(plain.rows, ~nw.col(DUE).is_null())),
     ):
         assert in_one_walk(other) is other
+
+
+def test_a_condition_on_groups_by_verbs_leaves_the_walk() -> None:
+    """It is asked of what the answer reads; when rows came, and when they leave, is carried no further."""
+    events = g.events(pa.table({"at": [0, 5, 12], "k": ["a", "b", "a"], "v": [1, 2, 3]}), start="at", unit="s")
+    begin, until = (np.datetime64(each, "s") for each in (0, 20))
+    batches = g.arrivals(events, start=begin, until=until).time_batches("10s", align=begin)
+    asked = batches.deliveries("k", n=g.count(), total=g.sum("v"), by="k", having=g.col("total") > 1)
+    assert "in one walk" in asked.explain()
+    assert asked.collect().select(["k", "n", "total"]).to_pylist() == [
+        {"k": "b", "n": 1, "total": 2},
+        {"k": "a", "n": 1, "total": 3},
+    ]
