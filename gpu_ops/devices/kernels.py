@@ -137,6 +137,27 @@ class OrderKernels(Protocol):
             -1 for none).
         """
 
+    def merged_rows(self, codes: Codes, places: Ints, groups: int) -> tuple[Ints, Ints, Ints]:
+        """One row for the events of each group at each place, in order of their firsts.
+
+        Args:
+            codes: int32 group of each event.
+            places: int64 place of each, ascending.
+            groups: The number of groups.
+
+        Returns:
+            (int64 row of each event; for each row its first event, and how many it is of).
+        """
+
+    def row_sums(self, values: Ints, row: Ints, count: int) -> Ints:
+        """The sum of the values of each row, modulo 2**64.
+
+        Args:
+            values: int64 value of each event.
+            row: int64 row of each event, ``0 … count - 1``.
+            count: How many rows there are.
+        """
+
     def walked_totals(self, values: Ints, first: Ints, last: Ints, group: Codes, base: Ints) -> tuple[Ints, Ints]:
         """The totals of groups at some rows in turn, modulo 2**64: what has come by then, less what has gone.
 

@@ -80,6 +80,23 @@ def rows_of_groups(codes: Any, places: Any, groups: int) -> tuple[Any, Any, Any,
     return ints([made.index(each) for each in edges]), ints(first), ints(last), ints(before)
 
 
+def merged(codes: Any, places: Any, groups: int) -> tuple[Any, Any, Any]:
+    row, first, _, _ = rows_of_groups(codes, places, groups)
+    return row, first, ints([row.tolist().count(at) for at in range(len(first))])
+
+
+@st.composite
+def in_rows(draw: st.DrawFn) -> tuple[Any, ...]:
+    """What `row_sums` takes."""
+    count = draw(st.integers(1, 4))
+    events = draw(st.lists(st.tuples(ANY_INT, st.integers(0, count - 1)), max_size=8))
+    return ints([value for value, _ in events]), ints([row for _, row in events]), count
+
+
+def sums_of_rows(values: Any, row: Any, count: int) -> Any:
+    return np.array([values[row == at].sum() for at in range(count)], np.int64)
+
+
 @st.composite
 def walks(draw: st.DrawFn) -> tuple[Any, ...]:
     """What `walked_totals` takes."""
@@ -261,9 +278,11 @@ CONTRACTS = {
     "due_places": Contract(ticking(), places_due),
     "edge_counts": Contract(st.tuples(_ASCENDING, _ASCENDING), counts_of_both),
     "merged_order": Contract(st.tuples(_ASCENDING, _ASCENDING), order_of_both),
+    "merged_rows": Contract(touching(), merged),
     "met_stretches": Contract(in_groups(), rows_there),
     "numbered_turns": Contract(numbered_runs(), turns_in_order),
     "ranks_among": Contract(st.tuples(_ANY, st.lists(_ANY, max_size=3)), ranks_of_values),
+    "row_sums": Contract(in_rows(), sums_of_rows),
     "runs_between": Contract(weighted_runs(), places_of_ranks),
     "output_rows": Contract(
         st.tuples(moving(), _LIMITS, _TOUCHED, _BASED).map(lambda each: (*each[0], *each[1:3], *each[3])),

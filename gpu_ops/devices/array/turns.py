@@ -75,6 +75,19 @@ def touched_rows(codes: Array, places: Array, groups: int) -> tuple[Array, Array
     return row, xp.take(firsts, by_first), xp.take(xp.take(order, ends), by_first), before
 
 
+def merged_rows(codes: Array, places: Array, groups: int) -> tuple[Array, Array, Array]:
+    """One row for the events of each group at each place: each run of `touched_rows`, and how long it is."""
+    row, first, _, _ = touched_rows(codes, places, groups)
+    return row, first, row_sums(array_namespace(row).ones_like(row), row, int(first.shape[0]))
+
+
+def row_sums(values: Array, row: Array, count: int) -> Array:
+    """The sum of the values of each row: differences of a running sum."""
+    xp = array_namespace(values)
+    upto = sum_upto(xp, values, row, xp.arange(count, dtype=xp.int64))
+    return upto - xp.concat([xp.zeros(1, dtype=xp.int64), upto])[:-1]
+
+
 def walked_totals(values: Array, first: Array, last: Array, group: Array, base: Array) -> tuple[Array, Array]:
     """The totals of groups at some rows in turn, and behind the last of them."""
     xp = array_namespace(values)

@@ -129,6 +129,48 @@ def touched_rows(codes: Codes, places: Ints, groups: int) -> tuple[Ints, Ints, I
     return row, first[:count], last[:count], before[:count]
 
 
+@kernel(CODES, INTS, INT)
+def merged_rows(codes: Codes, places: Ints, groups: int) -> tuple[Ints, Ints, Ints]:
+    """One row for the events of each group at each place, in order of their firsts.
+
+    Examples:
+        >>> made = merged_rows(np.array([1, 0, 1, 1], np.int32), np.array([2, 2, 2, 4]), 2)
+        >>> [each.tolist() for each in made]
+        [[0, 1, 0, 2], [0, 1, 3], [2, 1, 1]]
+    """
+    count, size = 0, codes.size
+    row, first, weight = np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size, np.int64)
+    newest, begin = np.full(groups, -1), 0
+    while begin < size:
+        place, here, at = places[begin], count, begin
+        while at < size and places[unsigned(at)] == place:
+            group = unsigned(codes[unsigned(at)])
+            number = newest[group]
+            if number < here:
+                first[unsigned(count)], weight[unsigned(count)] = at, 0
+                newest[group] = number = count
+                count += 1
+            row[unsigned(at)] = number
+            weight[unsigned(number)] += 1
+            at += 1
+        begin = at
+    return row, first[:count], weight[:count]
+
+
+@kernel(INTS, INTS, INT)
+def row_sums(values: Ints, row: Ints, count: int) -> Ints:
+    """The sum of the values of each row, modulo 2**64.
+
+    Examples:
+        >>> row_sums(np.array([5, 7, 9]), np.array([1, 0, 1]), 2)
+        array([ 7, 14])
+    """
+    made = np.zeros(count, np.int64)
+    for event in range(values.size):
+        made[unsigned(row[event])] += values[event]
+    return made
+
+
 @kernel(INTS, INTS, INTS, CODES, INTS)
 def walked_totals(values: Ints, first: Ints, last: Ints, group: Codes, base: Ints) -> tuple[Ints, Ints]:
     """The totals of groups at some rows in turn, and behind the last of them.

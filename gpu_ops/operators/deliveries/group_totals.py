@@ -33,12 +33,14 @@ class GroupWalk:
         group: int32 place of each row's group among them.
         moved: int64 place of each row of a touched group; these are the last ones.
         earlier: int64: for each of them the one of the same group before it; -1 for none.
+        weights: int64: how many events each of those that come and go is; None where each is one.
     """
 
     groups: Any
     group: Any
     moved: Any
     earlier: Any
+    weights: Any = None
 
     @property
     def begin(self) -> int:

@@ -19,6 +19,7 @@ from gpu_ops.errors import SourceError
 from gpu_ops.operators.deliveries.changes import moved
 from gpu_ops.operators.deliveries.firing import Firings, FiringTimes, TurnMarks
 from gpu_ops.operators.deliveries.group_totals import GroupTotals, GroupWalk, RunningTotals
+from gpu_ops.operators.deliveries.merged_rows import WEIGHTS, MergedRows, weights_of
 from gpu_ops.operators.deliveries.rows import of_kind
 from gpu_ops.operators.events import Events, concat
 from gpu_ops.operators.operator import BatchInput, Operator, StepInput
@@ -33,7 +34,7 @@ from gpu_ops.plan.walked_deliveries import WalkedDeliveries
 from gpu_ops.plan.window_kinds import UNKNOWN
 from gpu_ops.plan.windows import WindowAggregate
 
-_TOUCHED = "touched"
+_TOUCHED, _WAITING = "touched", "waiting rows"
 
 
 class WalkedDeliveriesOperator(Operator, nodes=(WalkedDeliveries,)):
@@ -53,6 +54,8 @@ class WalkedDeliveriesOperator(Operator, nodes=(WalkedDeliveries,)):
         own = [replace(each, keys=keys) for each in what.aggregates]
         self._values = _WindowTotals(own, what.rows.schema, device)
         self._times = None if what.snapshot is None else FiringTimes(what.snapshot, device)
+        # What a batch has of a group comes and goes at once.
+        self._merges = None if self._batches is None else MergedRows.of(what, device)
         self._waiting, self._kept, self._gathering = (RowRuns((each,), device) for each in ("low", "high", "high"))
         self._point = UNKNOWN if self._batches is None or self._batches.align is None else self._batches.align
         self._ticks, self._asks = TickQueue(device), AskQueue(device)
@@ -100,7 +103,10 @@ class WalkedDeliveriesOperator(Operator, nodes=(WalkedDeliveries,)):
         rows = self._waiting.through(fresh, cti if cti == MAX_TIME else cti - 1)
         if rows is not None and not device.kernels.ascends(rows.low):
             rows = rows.take(np.argsort(rows.low, kind="stable"), device)
-        return None if rows is None else replace(rows, high=self._due(rows.high))
+        if rows is None:
+            return None
+        rows = replace(rows, high=self._due(rows.high))
+        return rows if self._merges is None else self._merges.merged(rows)
 
     def _due(self, clock: Any) -> Any:
         """int64: when rows that came at some clocks leave, or when their batch is complete."""
@@ -249,7 +255,8 @@ class WalkedDeliveriesOperator(Operator, nodes=(WalkedDeliveries,)):
             first, last, group, place, order, earlier = kernels.turn_rows(
                 local, rows.low, enter, leave, len(groups), based
             )
-            values.take_in(rows.frame, codes, GroupWalk(groups, group, place, earlier), first, last, limit)
+            walk = GroupWalk(groups, group, place, earlier, weights_of(rows))
+            values.take_in(rows.frame, codes, walk, first, last, limit)
             made += self._each_turn(groups, group[len(group) - len(place) :], place, order)
         else:
             limits = self._limits(rows, leave, firings)
@@ -386,16 +393,18 @@ class WalkedDeliveriesOperator(Operator, nodes=(WalkedDeliveries,)):
 
     @property
     def _runs(self) -> dict[str, RowRuns]:
-        return {"waiting rows": self._waiting, "kept": self._kept, "gathering": self._gathering}
+        return {_WAITING: self._waiting, "kept": self._kept, "gathering": self._gathering}
 
     def declared(self, tables: Tables) -> Iterator[StateTable]:
         """The tables that `tables` gives."""
         yield from self._ticks.declared()
         yield from self._asks.declared()
         yield from self._values.declared(tables, _VALUES)
-        rows = row_columns(TIME, replace(TIME, nullable=True), 1, frame=self._none_schema)
+        frame, leaves = self._none_schema, replace(TIME, nullable=True)
+        rows = row_columns(TIME, leaves, 1, frame=frame)
+        held = rows if self._merges is None else row_columns(TIME, leaves, 1, numbers=WEIGHTS, frame=frame)
         for name in self._runs:
-            yield StateTable(name, rows)
+            yield StateTable(name, rows if name == _WAITING else held)
         groups = tables[f"{_VALUES}groups"].num_rows if f"{_VALUES}groups" in tables else 0
         number = Field(pa.int64(), least=0, most=max(groups - 1, 0))
         yield StateTable(_TOUCHED, {"group": number}, unique=("group",))
@@ -416,7 +425,10 @@ class WalkedDeliveriesOperator(Operator, nodes=(WalkedDeliveries,)):
         self._values.restore(tables, _VALUES)
         for name, runs in self._runs.items():
             if name in tables:
-                runs.put_back(rows_from_arrow(tables[name], self._device))
+                rows = rows_from_arrow(tables[name], self._device)
+                if self._merges is not None and name != _WAITING:
+                    rows = self._merges.weighed(rows)
+                runs.put_back(rows)
         if _TOUCHED in tables:
             self._values.touched = self._device.columns.array(tables[_TOUCHED]["group"].to_numpy().copy())
         if "grid" in tables:

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 
 import gpu_ops as g
 from gpu_ops.core.turns import CLOCK, DUE, HELD, ORDER, PLACE, ROW
+from gpu_ops.operators.deliveries import merged_rows
 from gpu_ops.plan.clock_windows import ClockBatches, ClockedWindow, ClockSpan, UntilTick
 from gpu_ops.plan.deliveries import Delivered, Deliveries
 from gpu_ops.plan.nodes import Filter, Node, Project, extended
@@ -35,6 +36,8 @@ _SUM = Delivered(replace(g.sum("v"), name="total"))
 _MEAN = Delivered(replace(g.mean("v"), name="mean"))
 _OF_FEW = Delivered(replace(g.sum("t", where=nw.col("few")), name="of few"))
 _FLOATS = Delivered(replace(g.sum("tenth"), name="tenths"))
+_OF_TIMES = Delivered(replace(g.mean("t"), name="mean time"))
+_EACH = (_COUNT, _SUM, _MEAN, _OF_FEW, _FLOATS)
 
 _OUTPUTS: dict[str, dict[str, Any]] = {
     "each turn": {},
@@ -62,19 +65,19 @@ def _above(window: Node, *, some: bool = True) -> Node:
 def _general(keys: tuple[str, ...], output: dict[str, Any]) -> Callable[[Node, Node], Deliveries]:
     def made(arrivals: Node, ticks: Node) -> Deliveries:
         rows = _above(UntilTick(arrivals, ticks, CLOCK, ClockSpan(ticks=10)))
-        aggregates = (_COUNT, _SUM, _MEAN, _OF_FEW, _FLOATS)
         drops = frozenset({DUE, CLOCK})
-        return Deliveries(rows, ticks, "group", (keys,), aggregates, content=True, drops=drops, **output)
+        return Deliveries(rows, ticks, "group", (keys,), _EACH, content=True, drops=drops, **output)
 
     return made
 
 
-def _in_batches(keys: tuple[str, ...], output: dict[str, Any], align: int | None) -> Any:
+def _in_batches(
+    keys: tuple[str, ...], output: dict[str, Any], align: int | None, aggregates: tuple[Delivered, ...] = _EACH
+) -> Any:
     def made(arrivals: Node, ticks: Node) -> Deliveries:
         window = ClockedWindow(arrivals, ClockBatches(ClockSpan(ticks=7), align), (), (PLACE,), ticks=ticks)
         rows, waiting = (_above(each, some=align is not None) for each in (window, replace(window, output="gathering")))
         drops = frozenset({DUE, CLOCK})
-        aggregates = (_COUNT, _SUM, _MEAN, _OF_FEW, _FLOATS)
         return Deliveries(
             rows, ticks, "group", (keys,), aggregates, content=True, waiting=waiting, drops=drops, **output
         )
@@ -113,6 +116,27 @@ def test_as_batches_and_the_deliveries(
 ) -> None:
     """The same where rows come and go in batches of 7 ticks."""
     _check(_in_batches(_KEYS[by], _OUTPUTS[output], align), script, chance, device, ordered=True)
+
+
+@pytest.mark.parametrize("output", sorted(each for each in _OUTPUTS if "snapshot" not in _OUTPUTS[each]))
+@given(
+    st.sampled_from(sorted(_KEYS)), scripts(ROWS), st.sampled_from([None, 0, 3]), st.randoms(), st.sampled_from(HERE)
+)
+@examples(15)
+def test_as_batches_whose_rows_are_merged(
+    output: str, by: str, script: Script, align: int | None, chance: random.Random, device: str
+) -> None:
+    """The same where all that a batch has of a group becomes one row as soon as it comes.
+
+    clock     0   1   2        7           9          14
+    a         5   6   1   (3 rows: 12)     2      (1 row: 2)
+    merged    12 x 3                       2 x 1
+    """
+    aggregates = (_COUNT, _SUM, _OF_TIMES)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(merged_rows, "_FEW", 0)
+        patch.setattr(merged_rows, "_SPARSE", 1)
+        _check(_in_batches(_KEYS[by], _OUTPUTS[output], align, aggregates), script, chance, device, ordered=True)
 
 
 def _check(general: Any, script: Script, chance: random.Random, device: str, *, ordered: bool) -> None:
