@@ -252,27 +252,27 @@ def turn_rows(
         where = enter[come] if go == leave.size or (come < enter.size and enter[come] <= leave[go]) else leave[go]
         here = count
         while come < enter.size and enter[unsigned(come)] == where:
-            event = unsigned(old + come)
-            of = codes[event]
+            moving = unsigned(old + come)
+            of = codes[moving]
             at = newest[unsigned(of)]
             if at < here:
                 row = unsigned(count)
-                group[unsigned(begin + count)], place[row], earlier[row], order[row] = of, where, at, came[event]
+                group[unsigned(begin + count)], place[row], earlier[row], order[row] = of, where, at, came[moving]
                 newest[unsigned(of)] = at = count
                 count += 1
-            first[event] = begin + at
+            first[moving] = begin + at
             come += 1
         while go < leave.size and leave[unsigned(go)] == where:
-            event = unsigned(go)
-            of = codes[event]
+            moving = unsigned(go)
+            of = codes[moving]
             at = newest[unsigned(of)]
             if at < here:
                 row = unsigned(count)
                 group[unsigned(begin + count)], place[row], earlier[row] = of, where, at
-                order[row] = came[event] + LEFT_FIRST
+                order[row] = came[moving] + LEFT_FIRST
                 newest[unsigned(of)] = at = count
                 count += 1
-            last[event] = begin + at
+            last[moving] = begin + at
             go += 1
     for event in range(old):
         first[event] = begin + count
