@@ -80,7 +80,7 @@ class WalkedBlock(RunningBlock):
     _whole: dict[PartName, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        count = np.ones_like(self.first)
+        count = np.ones_like(self.first) if self.walk.weights is None else self.walk.weights
         rows = self._walked(ROWS, [count], self.first, self.last)[0]
         self.there = rows > 0
         self.slots = self.device.kernels.keep(self.there)
