@@ -14,16 +14,16 @@ from gpu_ops.api.stream import Stream
 from gpu_ops.core.own_errors import own_errors
 from gpu_ops.core.turns import CLOCK, ORDER, PLACE, ROW
 from gpu_ops.epl.deployments import Deployments
+from gpu_ops.epl.embedded_statements import deployed, needs_runtime
 from gpu_ops.epl.parsing import parse
 from gpu_ops.epl.planning.updates import changed_arrivals
 from gpu_ops.epl.running import RunningStatement
-from gpu_ops.epl.told import deployed, is_told
 from gpu_ops.errors import PlanError, shown
 from gpu_ops.plan.arrivals import OnTurns, delivered, on_turns
+from gpu_ops.plan.embedded_statements import EmbeddedStatements
 from gpu_ops.plan.joins import Union, cast_to
 from gpu_ops.plan.ledger import Inserted
 from gpu_ops.plan.nodes import Filter, Node
-from gpu_ops.plan.told import ToldStatements
 from gpu_ops.texts.at_rest import events_of
 from gpu_ops.texts.sent_rows import milliseconds
 
@@ -108,8 +108,8 @@ def query(
     moves = time is not None or is_stream == {True}
     turns = on_turns(nodes, order=order if moves else None, since=begin, until=end, moves=moves)
     irstream = default_selector == "irstream"
-    if is_told(parse(text)):
-        return Stream(_told(turns, text, begin, irstream=irstream))
+    if needs_runtime(parse(text)):
+        return Stream(_embedded(turns, text, begin, irstream=irstream))
     deployments = Deployments(irstream=irstream, device="cpu", errors=[], asks=False)
     for name, node in turns.arrivals.items():
         names = [each for each in node.schema.names if each not in {CLOCK, PLACE}]
@@ -120,11 +120,11 @@ def query(
     return Stream(_OverData(turns, deployments).answer(made))
 
 
-def _told(turns: OnTurns, text: str, since: int, *, irstream: bool) -> Node:
+def _embedded(turns: OnTurns, text: str, since: int, *, irstream: bool) -> Node:
     """What the last statement of a text delivers where statements change what others read."""
     names = tuple(turns.arrivals)
     arrivals = tuple(turns.arrivals.values())
-    node = ToldStatements(arrivals, turns.ticks, names, text, since, irstream, pa.schema([]))
+    node = EmbeddedStatements(arrivals, turns.ticks, names, text, since, irstream, pa.schema([]))
     _, made = deployed(node, "cpu")
     for each in made[:-1]:
         plan = each.plan

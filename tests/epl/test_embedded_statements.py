@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from gpu_ops import epl
 from gpu_ops.errors import IntegerOverflowError, PlanError, TextError
-from gpu_ops.plan.told import ToldStatements
+from gpu_ops.plan.embedded_statements import EmbeddedStatements
 from tests.support.epl_at_rest import in_turns, live, rows, told
 from tests.support.examples import examples
 
@@ -144,13 +144,13 @@ def test_a_statement_that_fails_raises_when_data_is_read() -> None:
 
 def test_its_plan_is_the_text() -> None:
     text = "create window Open#keepall as Orders; insert into Open select * from Orders; select id from Open"
-    assert "ToldStatements create window" in epl.query(text, Orders=_ORDERS, order="seq").explain()
+    assert "EmbeddedStatements create window" in epl.query(text, Orders=_ORDERS, order="seq").explain()
 
 
 def test_no_key_shares_it_out_among_tasks() -> None:
     text = "create window Open#keepall as Orders; insert into Open select * from Orders; select id from Open"
     query = epl.query(text, Orders=_ORDERS, order="seq")
-    (node,) = (each for each in query._node.walk() if isinstance(each, ToldStatements))
+    (node,) = (each for each in query._node.walk() if isinstance(each, EmbeddedStatements))
     with pytest.raises(PlanError, match="one order") as raised:
         node.split(())
     assert "Collect the frames first" in str(raised.value)

@@ -1,4 +1,4 @@
-"""A text as one node: its statements run as those of a runtime that is told all arrivals (`ToldStatements`).
+"""A text as one node: its statements run as those of a runtime that is told all arrivals (`EmbeddedStatements`).
 
 Named windows, tables and variables are changed from event to event, by several statements. So their statements are no
 plan over streams: they are stepped side by side (`gpu_ops.epl.service`), with the arrivals of each step.
@@ -32,14 +32,14 @@ from gpu_ops.operators.events import Events
 from gpu_ops.operators.ledger.waiting import OnTicks, WaitingPoints
 from gpu_ops.operators.operator import StepInput
 from gpu_ops.operators.row_order import stable_order
-from gpu_ops.plan.told import ToldStatements
+from gpu_ops.plan.embedded_statements import EmbeddedStatements
 from gpu_ops.texts.feeding import PlacedRows, TickRows
 
 _MILLISECOND = 1000
 _RUNTIME = "runtime"
 
 
-def is_told(statements: Sequence[s.Statement]) -> bool:
+def needs_runtime(statements: Sequence[s.Statement]) -> bool:
     """Whether some statements change what others read: named windows, tables, or variables."""
     for each in statements:
         body = each.body
@@ -54,7 +54,7 @@ def is_told(statements: Sequence[s.Statement]) -> bool:
     return False
 
 
-def deployed(node: ToldStatements, device: str) -> tuple[Deployments, tuple[RunningStatement, ...]]:
+def deployed(node: EmbeddedStatements, device: str) -> tuple[Deployments, tuple[RunningStatement, ...]]:
     """(the statements as they run, those that are no part of others)."""
     deployments = _empty(node, device)
     for name, schema in node.types.items():
@@ -62,11 +62,11 @@ def deployed(node: ToldStatements, device: str) -> tuple[Deployments, tuple[Runn
     return deployments, deployments.deploy(node.text, node.since, lambda statement: None)
 
 
-def _empty(node: ToldStatements, device: str) -> Deployments:
+def _empty(node: EmbeddedStatements, device: str) -> Deployments:
     return Deployments(irstream=node.irstream, device=device, errors=[])
 
 
-class ToldOperator(OnTicks, nodes=(ToldStatements,)):
+class EmbeddedStatementsOperator(OnTicks, nodes=(EmbeddedStatements,)):
     """A runtime, which is told what comes in each step.
 
     Args:
@@ -74,9 +74,9 @@ class ToldOperator(OnTicks, nodes=(ToldStatements,)):
         device: Where arrays live.
     """
 
-    _node: ToldStatements
+    _node: EmbeddedStatements
 
-    def __init__(self, node: ToldStatements, device: Device) -> None:
+    def __init__(self, node: EmbeddedStatements, device: Device) -> None:
         super().__init__(node, device)
         self._waiting = [WaitingPoints(f"waiting {at}", each.schema, device) for at, each in enumerate(node.inputs)]
         self._done, self._clock = 0, node.since

@@ -16,7 +16,7 @@ from gpu_ops.plan.splits import Split, one_order
 
 
 @dataclass(frozen=True, eq=False)
-class ToldStatements(Node):
+class EmbeddedStatements(Node):
     """What the last statement of a text delivers, where all of its statements are told some arrivals.
 
     Attributes:
@@ -76,7 +76,7 @@ class ToldStatements(Node):
         return [tuple(each.schema.names) for each in self.inputs]
 
     def describe(self) -> str:
-        return f"ToldStatements {' '.join(self.text.split())}"
+        return f"EmbeddedStatements {' '.join(self.text.split())}"
 
 
 def properties(arrivals: pa.Schema) -> pa.Schema:
