@@ -1,11 +1,8 @@
-"""Esper's date-time methods of times: milliseconds since 1970, in UTC.
-
-The getters (`getHourOfDay`) stand with the other methods without arguments (`gpu_ops.texts.binding.functions`).
-"""
+"""Esper's date-time methods of times: milliseconds since 1970, in UTC."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import narwhals as nw
 
@@ -26,6 +23,32 @@ _UNIT_OF = {
 }
 """Names of fields whose lengths are always the same."""
 
+_GETTERS: Mapping[str, Callable[[nw.Expr], nw.Expr]] = {
+    "getDayOfWeek": lambda time: time.dt.weekday() % 7 + 1,
+    "getDayOfMonth": lambda time: time.dt.day(),
+    "getDayOfYear": lambda time: time.dt.ordinal_day(),
+    "getMonthOfYear": lambda time: time.dt.month() - 1,
+    "getYear": lambda time: time.dt.year(),
+    "getHourOfDay": lambda time: time.dt.hour(),
+    "getMinuteOfHour": lambda time: time.dt.minute(),
+    "getSecondOfMinute": lambda time: time.dt.second(),
+    "getMillisOfSecond": lambda time: time.dt.millisecond(),
+}
+"""Methods of times: milliseconds since 1970, in UTC, with the numbers of Java's calendar (Sunday is 1, January 0)."""
+
+_FIELDS = {
+    "msec": "getMillisOfSecond",
+    "sec": "getSecondOfMinute",
+    "min": "getMinuteOfHour",
+    "hour": "getHourOfDay",
+    "day": "getDayOfMonth",
+    "month": "getMonthOfYear",
+    "year": "getYear",
+}
+"""The fields of `get`."""
+_SIZES = {"msec": 1_000, "sec": 60, "min": 60, "hour": 24}
+"""How many values fields have that can be set."""
+
 _ROUNDS = ("roundFloor", "roundCeiling", "roundHalf")
 _METHODS: Mapping[str, tuple[int, int]] = {
     "plus": (1, 1),
@@ -34,12 +57,16 @@ _METHODS: Mapping[str, tuple[int, int]] = {
     "after": (1, 3),
     "coincides": (1, 2),
     "between": (2, 4),
-    "toMillisec": (0, 0),
+    **dict.fromkeys(("toMillisec", "toDate", "toCalendar"), (0, 0)),
+    "get": (1, 1),
+    "set": (2, 2),
+    "withTime": (4, 4),
+    **dict.fromkeys(("withMin", "withMax"), (1, 1)),
     **dict.fromkeys(_ROUNDS, (1, 1)),
 }
 """The methods, and how many arguments they take."""
 
-NAMES = tuple(_METHODS)
+NAMES = (*_GETTERS, *_METHODS)
 
 
 def date_time_method(node: FunctionCall, of: Bound, given: Sequence[Bound]) -> Bound:
@@ -53,15 +80,27 @@ def date_time_method(node: FunctionCall, of: Bound, given: Sequence[Bound]) -> B
     Raises:
         PlacedError: There are more arguments, or fewer, or they are of other types.
     """
-    least, most = _METHODS[node.name]
+    least, most = _METHODS.get(node.name, (0, 0))
     if not least <= len(given) <= most:
         wanted = str(least) if least == most else f"{least} to {most}"
         raise failure_at(node, f"{node.name}(…) takes {wanted} values, not {len(given)}.")
     if node.name in _ROUNDS:
         return Bound(_rounded(node, of.value, given[0]), t.LONG)
     value = of.value
-    if node.name == "toMillisec":
+    if node.name in {"toMillisec", "toDate", "toCalendar"}:
         return of
+    if node.name in _GETTERS:
+        return _got(value, node.name)
+    if node.name == "get":
+        return _got(value, _FIELDS[_field(node, given[0], _FIELDS)])
+    if node.name in {"set", "withMin", "withMax"}:
+        field = _field(node, given[0], _SIZES)
+        number = nw.lit(0 if node.name == "withMin" else _SIZES[field] - 1, nw.Int64())
+        return Bound(_with(value, field, _time(node, given[1]) if node.name == "set" else number), t.LONG)
+    if node.name == "withTime":
+        for field, each in zip(("hour", "min", "sec", "msec"), given, strict=True):
+            value = _with(value, field, _time(node, each))
+        return Bound(value, t.LONG)
     if node.name == "between":
         return Bound(_between(node, value, given), t.BOOLEAN)
     times = [_time(node, each) for each in given]
@@ -115,6 +154,33 @@ def _between(node: FunctionCall, value: nw.Expr, given: Sequence[Bound]) -> nw.E
     return nw.when(one <= other).then(forward).otherwise(inside(other, one, first=last, last=first))
 
 
+def _got(value: nw.Expr, getter: str) -> Bound:
+    """A field of a time, in UTC."""
+    return Bound(_GETTERS[getter]((value * 1000).cast(nw.Datetime("us", "UTC"))).cast(nw.Int32()), t.INT)
+
+
+def _with(value: nw.Expr, field: str, number: nw.Expr) -> nw.Expr:
+    """A time with another value of a field; one that is too great moves on what is above it, as in Java."""
+    unit = _UNITS[field]
+    return value - _behind(value, unit * _SIZES[field]) + _behind(value, unit) + number * unit
+
+
+def _behind(value: nw.Expr, unit: int) -> nw.Expr:
+    """How far a time is behind the unit of time that it is in, whichever way times before 1970 are divided."""
+    return (value % unit + unit) % unit
+
+
+def _field(node: FunctionCall, given: Bound, known: Collection[str]) -> str:
+    """The field that an argument names."""
+    name = None if given.constant is None else given.constant.value
+    if not isinstance(name, str):
+        raise failure_at(given, f"{node.name}(…) takes the name of a field.", "Write 'hour', for instance.")
+    field = _UNIT_OF.get(name.lower(), name.lower())
+    if field not in known:
+        raise unsupported(given, f"{node.name} of {name!r}", f"Take one of {', '.join(known)}.")
+    return field
+
+
 def _rounded(node: FunctionCall, value: nw.Expr, given: Bound) -> nw.Expr:
     """A time without what is behind a field of it, or with more of it."""
     name = None if given.constant is None else given.constant.value
@@ -123,7 +189,7 @@ def _rounded(node: FunctionCall, value: nw.Expr, given: Bound) -> nw.Expr:
     if name.lower() not in _UNIT_OF:
         raise unsupported(given, f"{node.name} to {name!r}", f"Take one of {', '.join(_UNITS)}.")
     unit = _UNITS[_UNIT_OF[name.lower()]]
-    behind = (value % unit + unit) % unit  # whichever way times before 1970 are divided
+    behind = _behind(value, unit)
     floor = value - behind
     if node.name == "roundFloor":
         return floor

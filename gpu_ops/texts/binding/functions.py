@@ -189,19 +189,6 @@ CLASSES = frozenset(name.partition(".")[0] for name in STATIC)
 # Methods
 
 
-_OF_TIMES: Mapping[str, Callable[[nw.Expr], nw.Expr]] = {
-    "getDayOfWeek": lambda time: time.dt.weekday() % 7 + 1,
-    "getDayOfMonth": lambda time: time.dt.day(),
-    "getDayOfYear": lambda time: time.dt.ordinal_day(),
-    "getMonthOfYear": lambda time: time.dt.month() - 1,
-    "getYear": lambda time: time.dt.year(),
-    "getHourOfDay": lambda time: time.dt.hour(),
-    "getMinuteOfHour": lambda time: time.dt.minute(),
-    "getSecondOfMinute": lambda time: time.dt.second(),
-    "getMillisOfSecond": lambda time: time.dt.millisecond(),
-}
-"""Methods of times: milliseconds since 1970, in UTC, with the numbers of Java's calendar (Sunday is 1, January 0)."""
-
 _OF_NUMBERS = {"intValue": t.INT, "longValue": t.LONG, "doubleValue": t.DOUBLE, "toString": t.TEXT}
 _OF_ARRAYS: Mapping[str, Callable[[nw.Expr], nw.Expr]] = {
     "size": lambda values: values.list.len().cast(nw.Int32()),
@@ -237,9 +224,6 @@ def method(node: FunctionCall, of: Bound, given: Sequence[Bound]) -> Bound:
         return Bound((of.value == as_type(given[0], kind)).fill_null(False), t.BOOLEAN)
     if kind == t.TEXT and name in text_methods.NAMES:
         return text_methods.text_method(node, of, given)
-    if kind == t.LONG and name in _OF_TIMES and not given:
-        time = (of.value * 1000).cast(nw.Datetime("us", "UTC"))
-        return Bound(_OF_TIMES[name](time).cast(nw.Int32()), t.INT)
     if kind == t.LONG and name in date_times.NAMES:
         return date_times.date_time_method(node, of, given)
     if t.is_numeric(kind) and name in _OF_NUMBERS and not given:
@@ -248,7 +232,7 @@ def method(node: FunctionCall, of: Bound, given: Sequence[Bound]) -> Bound:
     if kind == t.TEXT:
         known += text_methods.NAMES
     elif t.is_numeric(kind):
-        known += [*_OF_NUMBERS, *((*_OF_TIMES, *date_times.NAMES) if kind == t.LONG else ())]
+        known += [*_OF_NUMBERS, *(date_times.NAMES if kind == t.LONG else ())]
     problem = f"gpu_ops knows no method {name!r} of {of.said}, which is of type {t.type_name(kind)}."
     raise unknown(node, problem, name, known, known, "Methods")
 
