@@ -132,7 +132,7 @@ _KEPT: Mapping[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("device", ["cpu", "array"])
 @given(st.lists(st.none() | _TIMES, min_size=1, max_size=5))
-@examples(10)
+@examples(10, dear=True)
 def test_texts_as_times(device: str, times: list[int | None]) -> None:
     there = [None if each is None else _at(each) for each in times]
     columns = {

@@ -67,7 +67,7 @@ def _aggregating(draw: st.DrawFn) -> Scenario:
 
 @pytest.mark.parametrize("device", ["cpu", "array"])
 @given(_aggregating())
-@examples(40, derandomize=True)
+@examples(40, dear=True)
 def test_aggregates_of_what_may_be_missing(device: str, scenario: Scenario) -> None:
     found = played(scenario, RuntimeEngine(SCHEMA, device=device))
     assert same_traces(found, played(scenario, Interpreter(SCHEMA)), scenario)

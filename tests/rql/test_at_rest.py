@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from gpu_ops import rql
 from gpu_ops.errors import ColumnError, GpuOpsError
-from tests.support.examples import by_default
+from tests.support.examples import examples
 
 ORDER = {"seq": "int", "at": "timestamp", "country": "string", "sku": "string", "qty": "int", "cust": "long"}
 SENT = {"seq": "int", "at": "timestamp", "cust": "long", "sku": "string", "qty": "int"}
@@ -80,7 +80,7 @@ def _sorted(table: pa.Table) -> list[str]:
 
 @pytest.mark.parametrize("text", QUERIES)
 @given(_events(of_orders=True, first=0), _events(of_orders=False, first=100), st.sampled_from([1, 3, 100]))
-@by_default(5)
+@examples(kinds=True)
 def test_at_rest_a_query_gives_what_a_runtime_does(
     text: str, orders: list[dict[str, Any]], sends: list[dict[str, Any]], together: int
 ) -> None:
