@@ -58,3 +58,18 @@ def test_the_harness_of_streamcruncher_sends_and_compares() -> None:
     assert sum(len(path.read_text(encoding="utf-8").splitlines()) for path in harness) <= 150
     imported = {name for path in harness for name in _imported(path)}
     assert not {name for name in imported if name.startswith(("gpu_ops.plan", "gpu_ops.operators", "gpu_ops.api"))}
+
+
+def test_no_kernel_indexes_by_the_member_of_an_enum() -> None:
+    """Numba before 0.65, which cuDF wants, does not compile that; the suite runs a later one."""
+    for path in [*(PACKAGE / "devices" / "cpu").glob("*.py"), PACKAGE / "ingest" / "arrival_kernel.py"]:
+        text = path.read_text(encoding="utf-8")
+        enums = {node.name for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ClassDef) and _is_enum(node)}
+        indices = [node.slice for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Subscript)]
+        parts = [each for index in indices for each in (index.elts if isinstance(index, ast.Tuple) else [index])]
+        members = [each for each in parts if isinstance(each, ast.Attribute) and isinstance(each.value, ast.Name)]
+        assert not [f"{path.name}:{each.lineno}" for each in members if ast.unparse(each.value) in enums]
+
+
+def _is_enum(node: ast.ClassDef) -> bool:
+    return any("Enum" in ast.unparse(base) for base in node.bases)

@@ -77,73 +77,86 @@ class Place(IntEnum):
     OPEN = 2
 
 
-class Setting(IntEnum):
+# The columns of the kernel's tables are tuples of numbers, no enums: Numba before 0.65, which cuDF wants, indexes no
+# array by the member of an enum.
+
+
+class _Setting(NamedTuple):
     """The settings of a call: `Advance` in numbers, then what the caller says."""
 
-    EVERY = 0
-    PERIOD = 1
-    DELAY = 2
-    LATE = 3
-    LATE_ENDS = 4
-    SNAPPED = 5
-    REORDER = 6  # -1 without reordering
-    CLOSE = 7
-    HANDS_OUT = 8
-    BASE = 9  # the number of the call's first arrival
-    PER = 10  # whether partitions have clocks of their own
-    WATERMARK = 11  # the period of generated low watermarks; 0 for none
-    LAG = 12  # how far they are behind the time of a row
+    EVERY: int = 0
+    PERIOD: int = 1
+    DELAY: int = 2
+    LATE: int = 3
+    LATE_ENDS: int = 4
+    SNAPPED: int = 5
+    REORDER: int = 6  # -1 without reordering
+    CLOSE: int = 7
+    HANDS_OUT: int = 8
+    BASE: int = 9  # the number of the call's first arrival
+    PER: int = 10  # whether partitions have clocks of their own
+    WATERMARK: int = 11  # the period of generated low watermarks; 0 for none
+    LAG: int = 12  # how far they are behind the time of a row
 
 
-class ClockField(IntEnum):
+Setting = _Setting()
+
+
+class _ClockField(NamedTuple):
     """What an ingress knows of time, how full its tables are, and (from EVENTS on) what the call gave."""
 
-    LAST = 0  # the last CTI, or NONE
-    LIMIT = 1  # a row before it is late. Never below LAST; with reordering, the time of the latest released row
-    LATEST = 2  # the latest time that came in; used with reordering
-    COUNT = 3  # rows since the last CTI that ``every=`` generated
-    ROOT = 4  # the first slot of the buffer's heap, or -1
-    BUFFERED = 5  # how many rows are in the buffer, of all partitions
-    WAITING = 6  # the size of the heap ``waiting``
-    USED = 7  # slots from here on were never used
-    FREE = 8  # the first free slot before USED, or -1; the next ones follow by NEXT
-    HELD = 9
-    CALL = 10  # the number of the call
-    PARTS = 11  # how many partitions are known
-    PART = 12  # the partition whose turn it is, or -1
-    EVENTS = 13
-    BEFORE_END = 14  # the number of events before the ones that never end; -1 if the call did not reach the end
-    CTIS = 15
-    LATES = 16
-    DIVERTS = 17
-    BEFORE_DIVERTED_END = 18  # as BEFORE_END, of diverted rows
-    RELEASED = 19
-    FREED = 20  # the first of the slots that came free in this call, or -1
-    LAST_FREED = 21  # the last of them
-    OPENED = 22  # where ``waiting`` begins to list the start edges that the call hands out
-    OPENED_END = 23  # where that list ends
-    JOURNALED = 24
-    FAULT = 25
-    FAULT_NUMBER = 26
-    FAULT_KIND = 27
-    FAULT_START = 28
-    FAULT_END = 29
-    FAULT_LIMIT = 30
+    LAST: int = 0  # the last CTI, or NONE
+    LIMIT: int = 1  # a row before it is late. Never below LAST; with reordering, the time of the latest released row
+    LATEST: int = 2  # the latest time that came in; used with reordering
+    COUNT: int = 3  # rows since the last CTI that ``every=`` generated
+    ROOT: int = 4  # the first slot of the buffer's heap, or -1
+    BUFFERED: int = 5  # how many rows are in the buffer, of all partitions
+    WAITING: int = 6  # the size of the heap ``waiting``
+    USED: int = 7  # slots from here on were never used
+    FREE: int = 8  # the first free slot before USED, or -1; the next ones follow by NEXT
+    HELD: int = 9
+    CALL: int = 10  # the number of the call
+    PARTS: int = 11  # how many partitions are known
+    PART: int = 12  # the partition whose turn it is, or -1
+    EVENTS: int = 13
+    BEFORE_END: int = 14  # the number of events before the ones that never end; -1 if the call did not reach the end
+    CTIS: int = 15
+    LATES: int = 16
+    DIVERTS: int = 17
+    BEFORE_DIVERTED_END: int = 18  # as BEFORE_END, of diverted rows
+    RELEASED: int = 19
+    FREED: int = 20  # the first of the slots that came free in this call, or -1
+    LAST_FREED: int = 21  # the last of them
+    OPENED: int = 22  # where ``waiting`` begins to list the start edges that the call hands out
+    OPENED_END: int = 23  # where that list ends
+    JOURNALED: int = 24
+    FAULT: int = 25
+    FAULT_NUMBER: int = 26
+    FAULT_KIND: int = 27
+    FAULT_START: int = 28
+    FAULT_END: int = 29
+    FAULT_LIMIT: int = 30
 
 
-class PartField(IntEnum):
+ClockField = _ClockField()
+
+
+class _PartField(NamedTuple):
     """The columns of ``parts``: what a partition knows of time, as in `ClockField`, and who it is."""
 
-    LAST = 0
-    LIMIT = 1
-    LATEST = 2
-    COUNT = 3
-    ROOT = 4
-    HASH = 5
-    MORE_HASH = 6
-    CHAIN = 7  # the next partition of its bucket, or -1
-    SEEN = 8  # where among the arrivals of a call it first came
-    CHANGED = 9  # the last call that it had a turn in
+    LAST: int = 0
+    LIMIT: int = 1
+    LATEST: int = 2
+    COUNT: int = 3
+    ROOT: int = 4
+    HASH: int = 5
+    MORE_HASH: int = 6
+    CHAIN: int = 7  # the next partition of its bucket, or -1
+    SEEN: int = 8  # where among the arrivals of a call it first came
+    CHANGED: int = 9  # the last call that it had a turn in
+
+
+PartField = _PartField()
 
 
 PART_FIELDS = PartField.ROOT + 1
@@ -152,49 +165,58 @@ PART_FIELDS = PartField.ROOT + 1
 PART_WIDTH = len(PartField)
 
 
-class Slot(IntEnum):
+class _Slot(NamedTuple):
     """The columns of ``held``: a held row, its links, and its place."""
 
-    NUMBER = 0
-    KIND = 1
-    START = 2
-    END = 3
-    HASH = 4
-    MORE_HASH = 5
-    ADMITTED = 6  # of an open edge: the start that it was admitted with; NONE if it was dropped or diverted
-    MISSED = 7  # of an open edge: the CTI that it missed, or NONE
-    NEXT = 8  # the next slot of its queue, or of the free slots; -1 for none
-    TAIL = 9  # of a queue's head: the queue's last slot
-    LATE_TAIL = 10  # of a queue's head: the last slot that came late, or -1
-    CHAIN = 11  # of a queue's head: the next queue's head in its bucket, or -1
-    PLACE = 12
-    CHANGED = 13  # the last call that changed the place
-    FORMER = 14  # the place before that call
-    PARTITION = 15  # of a buffered row: its partition, or -1
-    LEFT = 16  # of a buffered row: a later one of its heap, or -1
-    RIGHT = 17  # likewise
+    NUMBER: int = 0
+    KIND: int = 1
+    START: int = 2
+    END: int = 3
+    HASH: int = 4
+    MORE_HASH: int = 5
+    ADMITTED: int = 6  # of an open edge: the start that it was admitted with; NONE if it was dropped or diverted
+    MISSED: int = 7  # of an open edge: the CTI that it missed, or NONE
+    NEXT: int = 8  # the next slot of its queue, or of the free slots; -1 for none
+    TAIL: int = 9  # of a queue's head: the queue's last slot
+    LATE_TAIL: int = 10  # of a queue's head: the last slot that came late, or -1
+    CHAIN: int = 11  # of a queue's head: the next queue's head in its bucket, or -1
+    PLACE: int = 12
+    CHANGED: int = 13  # the last call that changed the place
+    FORMER: int = 14  # the place before that call
+    PARTITION: int = 15  # of a buffered row: its partition, or -1
+    LEFT: int = 16  # of a buffered row: a later one of its heap, or -1
+    RIGHT: int = 17  # likewise
 
 
-class LateField(IntEnum):
+Slot = _Slot()
+
+
+class _LateField(NamedTuple):
     """The columns of the list of late rows."""
 
-    NUMBER = 0
-    KIND = 1
-    START = 2
-    END = 3
-    CTI = 4
-    LATE_BY = 5
-    FATE = 6
+    NUMBER: int = 0
+    KIND: int = 1
+    START: int = 2
+    END: int = 3
+    CTI: int = 4
+    LATE_BY: int = 5
+    FATE: int = 6
 
 
-class Aside(IntEnum):
+LateField = _LateField()
+
+
+class _Aside(NamedTuple):
     """The columns of the list of diverted events."""
 
-    START = 0
-    END = 1
-    NUMBER = 2
-    CTI = 3
-    LATE_BY = 4
+    START: int = 0
+    END: int = 1
+    NUMBER: int = 2
+    CTI: int = 3
+    LATE_BY: int = 4
+
+
+Aside = _Aside()
 
 
 class Row(NamedTuple):
