@@ -24,6 +24,9 @@ Step = Callable[[Any], Any]
 class Columns(Protocol):
     """Arrow in and out, expressions, gathering and key codes."""
 
+    POLARS: bool
+    """Whether Polars evaluates expressions. Elsewhere they need another form to mean the same."""
+
     # There and back
 
     def array(self, values: Any) -> Array:

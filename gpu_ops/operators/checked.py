@@ -11,6 +11,7 @@ import pyarrow as pa
 from gpu_ops.core.time import format_time
 from gpu_ops.devices import Device
 from gpu_ops.errors import IntegerOverflowError
+from gpu_ops.operators.cudf_expressions import steps_on
 from gpu_ops.operators.events import Events
 from gpu_ops.plan.expressions import column_names
 from gpu_ops.plan.integers import Guard, Known, Tests, by_type
@@ -69,7 +70,7 @@ def evaluated(expressions: Mapping[str, nw.Expr], events: Events, device: Device
     def step(frame: Any) -> Any:
         return frame.select("start", "end", **expressions)
 
-    return device.columns.evaluate(events.start, events.end, events.frame, [step])[2]
+    return device.columns.evaluate(events.start, events.end, events.frame, steps_on(device, [step]))[2]
 
 
 def holds(condition: nw.Expr, guards: Mapping[int, Guard], events: Events, device: Device) -> Any:

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from gpu_ops.devices import Device
 from gpu_ops.operators.checked import checked, extents
+from gpu_ops.operators.cudf_expressions import steps_on
 from gpu_ops.operators.events import Events
 from gpu_ops.operators.operator import EachPiece
 from gpu_ops.plan.integers import IntegerRanges, Known
@@ -77,7 +78,9 @@ class FilterProject(EachPiece, nodes=(Expressions,)):
         """The results of a batch as tables, without arrays of times in between."""
         for piece in pieces:
             events, steps = _ready(self._chain, piece, self._device)
-            yield self._device.columns.answer(events.start, events.end, events.frame, steps, schema)
+            yield self._device.columns.answer(
+                events.start, events.end, events.frame, steps_on(self._device, steps), schema
+            )
 
 
 _FILTERED_FIRST = range(1 << 14, 1 << 19)
@@ -104,7 +107,7 @@ def _copied(nodes: Sequence[Expressions], events: Events, device: Device) -> Any
 
 
 def _evaluated(events: Events, steps: Sequence[Any], device: Device) -> Events:
-    return Events(*device.columns.evaluate(events.start, events.end, events.frame, steps))
+    return Events(*device.columns.evaluate(events.start, events.end, events.frame, steps_on(device, steps)))
 
 
 def _ready(nodes: Sequence[Expressions], events: Events, device: Device) -> tuple[Events, list[Any]]:

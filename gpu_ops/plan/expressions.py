@@ -197,14 +197,22 @@ _INTERNAL = frozenset({ROW, ORDER, GROUPING, INSTANCE})
 _REWRITTEN = {"mean_horizontal", "__floordiv__", "__mod__", "__rfloordiv__", "__rmod__"}
 
 
-def rewritten(expression: nw.Expr, schema: pa.Schema, rule: Rule, functions: Collection[str] = _REWRITTEN) -> nw.Expr:
+def rewritten(
+    expression: nw.Expr,
+    schema: pa.Schema,
+    rule: Rule,
+    functions: Collection[str] = _REWRITTEN,
+    *,
+    lifetime: bool = True,
+) -> nw.Expr:
     """An expression with some parts replaced by a rule.
 
     Args:
         expression: A row-wise expression.
-        schema: The payload that it reads, beside ``start`` and ``end``.
+        schema: The payload that it reads.
         rule: From each part to its replacement.
         functions: The functions that the rule may replace.
+        lifetime: Whether it reads ``start`` and ``end`` beside these, as times in UTC.
     """
     if function_names(expression).isdisjoint(functions):
         return expression
@@ -216,7 +224,8 @@ def rewritten(expression: nw.Expr, schema: pa.Schema, rule: Rule, functions: Col
         changed = changed or made is not term
         return made
 
-    found = terms(expression, nw.from_native(_probe(schema)), noticed)
+    frame = _probe(schema) if lifetime else to_frame(schema.empty_table())
+    found = terms(expression, nw.from_native(frame), noticed)
     if not changed or len(found) > 1:
         return expression
     ((name, term),) = found.items()

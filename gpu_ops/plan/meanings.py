@@ -60,10 +60,6 @@ def _may_be_nan(term: Term) -> bool:
     return True
 
 
-def _any_nan(term: Term) -> bool:
-    return any(_may_be_nan(each) for each in term.terms)
-
-
 def _of_floats(term: Term) -> bool:
     return any(is_float(each.dtype) for each in (term, *term.terms))
 
@@ -182,15 +178,9 @@ TABLE = (
     ),
     Meaning(
         "__gt__ __ge__ __lt__ __le__ __eq__ __ne__ is_between is_in",
-        "comparisons, `is_between`, `is_in` of floats that may be NaN",
-        "In Polars and Spark NaN is the greatest value and equals itself; on a GPU it is neither",
-        "write `fill_nan(None)` first",
-        _any_nan,
-    ),
-    Meaning(
-        "__gt__ __ge__ __lt__ __le__ __eq__ __ne__ is_between is_in",
         "comparisons, `is_between`, `is_in`",
-        "Null with anything gives null; -0.0 equals 0.0; text is ordered by its UTF-8 bytes",
+        "Null with anything gives null; -0.0 equals 0.0; NaN equals itself and is greater than every number; text is "
+        "ordered by its UTF-8 bytes",
     ),
     Meaning(
         "__and__ __or__ __invert__ __xor__ all_horizontal any_horizontal",

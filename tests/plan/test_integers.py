@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gpu_ops as g
+from gpu_ops.engines.local.placing import misreading
 from tests.support.examples import examples
 from tests.support.integer_trees import Condition, Whole, conditions, expected, tables, wholes
 from tests.support.ticks import us
@@ -95,9 +96,16 @@ def events(table: pa.Table = EVENTS) -> g.Stream:
     return g.events(table, start="at", unit="s")
 
 
+def leave_out_what_a_gpu_refuses(stream: g.Stream, device_name: str) -> None:
+    """It says so before anything runs (`tests/engines/test_placing.py`)."""
+    if device_name == "gpu" and misreading(stream._node) is not None:
+        pytest.skip("cuDF does not compute it")
+
+
 @pytest.mark.parametrize("name", DO_NOT_FIT)
 def test_a_number_that_does_not_fit_is_an_error(name: str, device_name: str) -> None:
     stream = events().with_columns(DO_NOT_FIT[name].alias("q") if name != "several columns" else DO_NOT_FIT[name])
+    leave_out_what_a_gpu_refuses(stream, device_name)
     with pytest.raises(g.IntegerOverflowError, match="whole number of the expression") as caught:
         stream.collect(device=device_name)
     assert caught.value.remedy is not None
@@ -111,6 +119,7 @@ def test_a_number_that_does_not_fit_is_an_error(name: str, device_name: str) -> 
 def test_rows_that_do_not_count_are_no_error(name: str, device_name: str) -> None:
     expression, expected = FIT[name]
     stream = events().select(q=expression)
+    leave_out_what_a_gpu_refuses(stream, device_name)
     assert stream.collect(device=device_name)["q"].to_pylist() == expected
 
 

@@ -19,6 +19,7 @@ from tests.support.device_array import DeviceArray, refuse, upload
 P = ParamSpec("P")
 R = TypeVar("R")
 
+POLARS = columns.POLARS
 array = upload
 
 

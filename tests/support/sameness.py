@@ -74,7 +74,8 @@ SAME: dict[str, list[Any]] = {
         c("y").fill_nan(None) < _WHOLE_X, _WHOLE_X == 0.0, c("i") > c("j"), c("i") < 3, c("i").cast(g.Float64) < 0.5,
         c("text") > c("u"), c("text") == "abc", c("t") > _NOON, c("d") > _DAY, c("z") > datetime.timedelta(0),
         c("p") == c("q"), c("m") > 1, c("i").is_in([1, 7]), c("text").is_in(["abc", "Äöß"]), c("i").is_between(-1, 1),
-        c("j") != 3, c("i") >= c("j"), c("i") <= c("j"),
+        c("j") != 3, c("i") >= c("j"), c("i") <= c("j"), c("x") > c("y"), c("x") >= c("y"), c("x") < c("y"),
+        c("x") <= c("y"), c("x") == c("y"), c("x") != c("y"), c("x") == 0.5, c("x") > 0.5, c("x").is_in([0.5]),
     ],
     "`&`, `|`, `~`, `^`, `all_horizontal`, `any_horizontal`": [
         c("p") & c("q"), c("p") | c("q"), ~c("p"), c("p") ^ c("q"), g.all_horizontal("p", "q", ignore_nulls=False),
@@ -153,9 +154,6 @@ OWN: dict[str, list[Any]] = {
     "`**` of floats": [c("x") ** 0.5, 2.0 ** c("x")],
     "`exp`, `log`, `sin`, `cos`": [c("x").exp(), c("j").log(), c("x").sin(), c("x").cos()],
     "`round` of floats": [c("x").round(1)],
-    "comparisons, `is_between`, `is_in` of floats that may be NaN": [
-        c("x") > c("y"), c("x") == 0.5, c("x").is_in([0.5]),
-    ],
     "`clip`, `max_horizontal`, `min_horizontal` of floats": [c("x").clip(0.0, 2.0), g.max_horizontal("x", "y")],
     "`sum_horizontal`, `mean_horizontal` of more than two floats": [g.sum_horizontal("x", "y", "x")],
     "casts of floats to text": [c("x").cast(g.String)],

@@ -38,6 +38,8 @@ from gpu_ops.devices.cpu.series import (
     valid_in,
 )
 
+POLARS = True
+
 
 def array(values: npt.NDArray[Any]) -> Array:
     """A host array on this device."""

@@ -8,14 +8,18 @@ Arrow's (naive times in UTC, no categories, bytes as text); `to_arrow` restores 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 from typing import Any
 
 import cudf
 import cupy
+import cupyx
 import narwhals as nw
 import numpy as np
 import polars as pl
 import pyarrow as pa
+import pylibcudf as plc
+import rmm
 
 from gpu_ops.core.arrow_buffers import decimal_words
 from gpu_ops.core.arrow_buffers import to_arrow as to_arrow_array
@@ -25,15 +29,39 @@ from gpu_ops.devices.columns import Frame, Step
 from gpu_ops.devices.cuda.lowering import device_type, lower, restore
 from gpu_ops.devices.kernels import Array
 
+if type(rmm.mr.get_current_device_resource()) is rmm.mr.CudaMemoryResource:
+    # RMM's default asks the driver for each array and waits for the GPU at each release; CUDA's own pool does neither.
+    # Who has set another resource keeps it: the RAPIDS plugin gives its Python workers a bounded pool.
+    rmm.mr.set_current_device_resource(rmm.mr.CudaAsyncMemoryResource())
+
+POLARS = False
+
 
 def array(values: Any) -> Array:
     """A host array on this device."""
     return cupy.asarray(values)
 
 
+_WORTH_PINNING = 1 << 20
+"""From so many bytes on a copy to the host goes to page-locked memory, to which the GPU writes ten times as fast."""
+
+_FREE_BLOCKS = 64
+"""How many freed blocks of page-locked memory wait to be used again: to lock new ones takes longer than the copy."""
+
+
 def host(values: Array) -> Any:
     """A device array on the host."""
-    return cupy.asnumpy(values)
+    if values.nbytes < _WORTH_PINNING:
+        return cupy.asnumpy(values)
+    pool = cupy.get_default_pinned_memory_pool()
+    if pool.n_free_blocks() > _FREE_BLOCKS:
+        pool.free_all_blocks()
+    # A few sizes, so that a block is used again for a little more or less.
+    step = 1 << max(values.nbytes.bit_length() - 3, 0)
+    block = cupyx.empty_pinned(-(-values.nbytes // step) * step, np.uint8)
+    made = block[: values.nbytes].view(values.dtype)
+    values.get(out=made)
+    return made
 
 
 def from_arrow(table: pa.Table) -> Frame:
@@ -44,8 +72,24 @@ def from_arrow(table: pa.Table) -> Frame:
 
 def to_arrow(frame: Frame, schema: pa.Schema) -> pa.Table:
     """A table of the given schema in host memory."""
-    held = frame.to_arrow(preserve_index=False)
-    return pa.table([restore(held[field.name], field.type) for field in schema], schema=schema)
+    held = (pa.chunked_array([_to_arrow(frame[field.name])]) for field in schema)
+    return pa.table([restore(each, field.type) for each, field in zip(held, schema, strict=True)], schema=schema)
+
+
+def _to_arrow(series: Any) -> pa.Array:
+    """A column in host memory; numbers and times in page-locked memory."""
+    kind = series.dtype.kind
+    if kind not in "iufmM" or len(series) * series.dtype.itemsize < _WORTH_PINNING:
+        return series.to_arrow()
+    unit = np.datetime_data(series.dtype)[0] if kind in "mM" else ""
+    numbers = series.astype("int64") if unit else series
+    dtype = {"m": pa.duration, "M": pa.timestamp}[kind](unit) if unit else pa.from_numpy_dtype(series.dtype)
+    mask, nulls = None, series.null_count
+    if nulls:
+        column = _column(numbers)
+        mask = pa.py_buffer(host(cupy.packbits(_series(plc.unary.is_valid(column)).values, bitorder="little")))
+        numbers = _series(plc.replace.replace_nulls(column, plc.Scalar.from_py(0, column.type())))
+    return pa.Array.from_buffers(dtype, len(series), [mask, pa.py_buffer(host(numbers.values))], nulls)
 
 
 def rows(frame: Frame) -> int:
@@ -116,7 +160,19 @@ def values(frame: Frame, name: str) -> tuple[Array, Array | None]:
         series = series.astype("int64")
     elif series.dtype.kind == "b":
         series = series.astype("int8")
-    return (series if valid is None else series.fillna(0)).values, valid
+    if valid is None:
+        return series.values, None
+    column = _column(series)
+    return _series(plc.replace.replace_nulls(column, plc.Scalar.from_py(0, column.type()))).values, valid
+
+
+def _column(series: Any) -> Any:
+    """The column of libcudf: there NaN is a value, and not null as for a series."""
+    return series.to_pylibcudf()[0]
+
+
+def _series(column: Any) -> Any:
+    return cudf.Series.from_pylibcudf(column)
 
 
 def extent(frame: Frame, name: str) -> tuple[int, int]:
@@ -131,7 +187,7 @@ def extent(frame: Frame, name: str) -> tuple[int, int]:
 def validity(frame: Frame, name: str) -> Array | None:
     """Which values of a column are not null; None if all are."""
     series = frame[name]
-    return series.notnull().values if series.null_count else None
+    return _series(plc.unary.is_valid(_column(series))).values if series.null_count else None
 
 
 def words(frame: Frame, name: str) -> tuple[Array, Array, Array | None]:
@@ -143,14 +199,33 @@ def words(frame: Frame, name: str) -> tuple[Array, Array, Array | None]:
 
 def ranks(frame: Frame, name: str) -> tuple[Array, Array | None, Frame]:
     """Order codes for a column of any ordered type."""
-    series = frame[name]
     valid = validity(frame, name)
-    distinct = series.dropna().unique().sort_values().reset_index(drop=True)
-    if not len(distinct):
-        return cupy.zeros(len(series), cupy.int64), valid, distinct.to_frame(name)
-    filled = series if valid is None else series.fillna(distinct.iloc[0])
-    codes = cupy.asarray(distinct.searchsorted(filled)).astype(cupy.int64)
-    return codes, valid, distinct.to_frame(name)
+    codes = _dense(frame[name])
+    if valid is not None:
+        codes = cupy.where(valid, codes, 0)
+    some = codes if valid is None else codes[valid]
+    if not len(some):
+        return codes, valid, frame[[name]].iloc[:0]
+    there = cupy.arange(len(codes)) if valid is None else cupy.flatnonzero(valid)
+    return codes, valid, take(frame[[name]], there[first_rows(some.astype(cupy.int32), int(some.max()) + 1)])
+
+
+def _dense(series: Any) -> Array:
+    """int64: the place of each value among the distinct ones in their order; null is the greatest, NaN before it."""
+    types = plc.types
+    return (
+        _series(
+            plc.sorting.rank(
+                _column(series),
+                plc.aggregation.RankMethod.DENSE,
+                types.Order.ASCENDING,
+                types.NullPolicy.INCLUDE,
+                types.NullOrder.AFTER,
+                percentage=False,
+            )
+        ).values.astype(cupy.int64)
+        - 1
+    )
 
 
 def build(columns: dict[str, tuple[Array, Array | None, pa.DataType]]) -> Frame:
@@ -159,11 +234,16 @@ def build(columns: dict[str, tuple[Array, Array | None, pa.DataType]]) -> Frame:
     for name, (numbers, valid, dtype) in columns.items():
         stored = np.dtype(device_type(dtype).to_pandas_dtype())
         if stored.kind in "mM":
-            made = cudf.Series(cupy.asarray(numbers, dtype=cupy.int64)).astype(stored)
+            made = cudf.Series(cupy.asarray(numbers, dtype=cupy.int64) * _ticks(dtype)).astype(stored)
         else:
-            made = cudf.Series(cupy.asarray(numbers).astype(stored))
+            made = cudf.Series(cupy.asarray(numbers).astype(stored), nan_as_null=False)
         frame[name] = made if valid is None else made.where(cudf.Series(valid))
     return frame
+
+
+def _ticks(dtype: pa.DataType) -> int:
+    """How many ticks of the stored type are one of the declared type: cuDF gets milliseconds for seconds."""
+    return 1000 if getattr(dtype, "unit", None) == "s" and device_type(dtype) != dtype else 1
 
 
 def build_decimal(name: str, low: Array, high: Array, valid: Array | None, dtype: pa.DataType) -> Frame:
@@ -196,10 +276,22 @@ def tuples(frame: Frame) -> list[tuple[Any, ...]]:
             continue
         if pa.types.is_floating(stored.type) or pa.types.is_temporal(stored.type):
             stored = stored.view(pa.int32() if stored.type.bit_width == 32 else pa.int64())
-        elif pa.types.is_string(stored.type):
-            stored = stored.view(pa.binary())  # it may be bytes that are no valid text
+        elif pa.types.is_string(stored.type) or pa.types.is_large_string(stored.type):
+            large = pa.types.is_large_string(stored.type)
+            columns.append(
+                [_text(each) for each in stored.view(pa.large_binary() if large else pa.binary()).to_pylist()]
+            )
+            continue
         columns.append(stored.to_pylist())
     return list(zip(*columns, strict=True))
+
+
+def _text(value: bytes | None) -> str | bytes | None:
+    """A text, or the bytes for which text of the same bytes stands, where they are none."""
+    try:
+        return value if value is None else value.decode()
+    except UnicodeDecodeError:
+        return value
 
 
 def key_codes(frame: Frame, names: Sequence[str]) -> tuple[Array, int, Frame | None]:
@@ -207,22 +299,27 @@ def key_codes(frame: Frame, names: Sequence[str]) -> tuple[Array, int, Frame | N
     if not names:
         return cupy.zeros(len(frame), cupy.int32), 1, None
     keys = frame[list(names)]
-    numbered = keys
+    found = []
     for name in names:
         if isinstance(keys[name].dtype, cudf.ListDtype | cudf.StructDtype):
-            # libcudf has no groups by these: the host numbers them.
+            # libcudf has no order of lists: the host numbers them.
             stored = keys[name].to_arrow()
             numbers, distinct = nested_codes(pl.Series(stored))
-            codes = cupy.asarray(numbers)
+            mine = cupy.asarray(numbers).astype(cupy.int64)
             plain = cudf.DataFrame.from_arrow(pa.table({name: distinct.to_arrow().cast(stored.type)}))
-            keys = keys.assign(**{name: take(plain, codes)[name]})
-            numbered = numbered.assign(**{name: codes})
-        elif keys[name].dtype.kind == "f":
-            # Adding zero makes -0.0 into 0.0; libcudf takes all NaNs for one value.
-            keys = keys.assign(**{name: keys[name] + 0.0})
-            numbered = numbered.assign(**{name: keys[name]})
-    codes = numbered.groupby(list(names), sort=True, dropna=False).ngroup().values.astype(cupy.int32)
-    if not len(codes):
-        return codes, 1, keys
+            keys = keys.assign(**{name: take(plain, mine)[name]})
+        else:
+            if keys[name].dtype.kind == "f":
+                keys = keys.assign(**{name: _series(plc.replace.normalize_nans_and_zeros(_column(keys[name])))})
+            mine = _dense(keys[name])
+        found.append(mine)
+    if not len(keys):
+        return cupy.zeros(0, cupy.int32), 1, keys
+    codes = reduce(_paired, found).astype(cupy.int32)
     groups = int(codes.max()) + 1
     return codes, groups, take(keys, first_rows(codes, groups))
+
+
+def _paired(codes: Array, more: Array) -> Array:
+    """Codes of the pairs of two codes: both are below 2**31, so that their number fits."""
+    return _dense(cudf.Series(codes * (more.max() + 1) + more))

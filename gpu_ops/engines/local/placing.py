@@ -1,7 +1,8 @@
 """Which device runs a plan: the requested one, or the CPU if an expression would mean something else on a GPU.
 
 cuDF lacks some types, and stores their values as other types (`gpu_ops.devices.cuda.lowering`). Moving, ordering or
-counting values gives the same results, but an expression on a date would there be evaluated on a number.
+counting values gives the same results, but an expression on a date would there be evaluated on a number. Of the types
+that it has, it computes some functions otherwise or not at all: `_OTHERWISE` has those that were seen.
 """
 
 from __future__ import annotations
@@ -71,6 +72,8 @@ def _misread(expression: nw.Expr, payload: pa.Schema) -> str | None:
     if wrong is None:
         return None
     part = f"{wrong.name} in {text_of(expression)}"
+    if _is_otherwise(wrong):
+        return f"{part} is computed otherwise there, or not at all"
     for each in wrong.walk():
         if each.name == "col" and is_stood_for(each.dtype):
             name = each.options["name"]
@@ -100,7 +103,10 @@ _TEXTS = (nw.Categorical, nw.Enum, nw.String)
 def _is_same(term: Term) -> bool:
     """Whether a part of an expression gives the same on a GPU, where its inputs are stored as other types."""
     if term.name == "lit":
-        return term.options["value"] is None or not is_stood_for(term.dtype)
+        # A zoned time is there as it is in UTC (`gpu_ops.operators.cudf_expressions`).
+        return term.options["value"] is None or isinstance(term.dtype, nw.Datetime) or not is_stood_for(term.dtype)
+    if _is_otherwise(term):
+        return False
     taken = [each for each in term.terms if not (each.name == "lit" and each.options["value"] is None)]
     if not any(is_stood_for(each.dtype) for each in (term, *taken)):
         return True
@@ -155,6 +161,10 @@ def _cast(term: Term, given: Sequence[nw.dtypes.DType]) -> bool:
         return isinstance(term.dtype, nw.String)
     if isinstance(source, nw.Float16):
         return isinstance(term.dtype, nw.Float32 | nw.Float64)
+    if isinstance(source, nw.Unknown):  # nulls alone
+        return not is_stood_for(term.dtype)
+    if isinstance(term.dtype, nw.Datetime) and (isinstance(source, nw.Datetime) or source.is_integer()):
+        return term.dtype.time_zone is not None
     return isinstance(source, nw.Date | nw.Time | nw.Datetime) and isinstance(term.dtype, nw.Int32 | nw.Int64)
 
 
@@ -162,12 +172,83 @@ def _is_in(term: Term, given: Sequence[nw.dtypes.DType]) -> bool:
     return isinstance(given[0], _TEXTS) and all(isinstance(each, str) for each in term.options["other"])
 
 
+def _is_otherwise(term: Term) -> bool:
+    rule = _OTHERWISE.get(term.name)
+    given = [each.dtype for each in term.terms]
+    if any(each.is_decimal() for each in given) and not _is_right_of_decimals(term, given):
+        return True
+    return rule is not None and rule(term, given)
+
+
+def _is_right_of_decimals(term: Term, given: Sequence[nw.dtypes.DType]) -> bool:
+    """Sums and differences of two decimals are right, and what moves them."""
+    if term.name in {"__add__", "__sub__"}:
+        return all(each.is_decimal() for each in given)
+    moved = {"alias", "when_then", "coalesce", "fill_null", "is_null", "__neg__", "abs", "struct.field", "list.get"}
+    return term.name in moved or (term.name == "cast" and not term.dtype.is_decimal())
+
+
+def _always(term: Term, given: Sequence[nw.dtypes.DType]) -> bool:
+    """Of all types."""
+    return True
+
+
+def _of_durations(term: Term, given: Sequence[nw.dtypes.DType]) -> bool:
+    return any(isinstance(each, nw.Duration) for each in given)
+
+
+def _of_floats(term: Term, given: Sequence[nw.dtypes.DType]) -> bool:
+    return any(each.is_float() for each in given)
+
+
+def _scaled(term: Term, given: Sequence[nw.dtypes.DType]) -> bool:
+    """A duration times a float."""
+    return _of_durations(term, given) and _of_floats(term, given)
+
+
+def _written_otherwise(term: Term, given: Sequence[nw.dtypes.DType]) -> bool:
+    """``True`` for ``true``, and no cast to a decimal."""
+    return term.dtype.is_decimal() or (isinstance(given[0], nw.Boolean) and isinstance(term.dtype, nw.String))
+
+
+def _then_null(term: Term, given: Sequence[nw.dtypes.DType]) -> bool:
+    return any(each.name == "lit" and each.options["value"] is None for each in term.terms[1:2])
+
+
+def _between_floats(term: Term, given: Sequence[nw.dtypes.DType]) -> bool:
+    """Between bounds that may be NaN, than which nothing is greater."""
+    return _of_floats(term, given) and any(each.name != "lit" for each in term.terms[1:])
+
+
+def _of_whole_numbers(term: Term, given: Sequence[nw.dtypes.DType]) -> bool:
+    return given[0].is_integer()
+
+
+def _of_other_spans(term: Term, given: Sequence[nw.dtypes.DType]) -> bool:
+    return term.options.get("every") not in {"1d", "1h", "1s"}
+
+
+_OTHERWISE: dict[str, Callable[[Term, Sequence[nw.dtypes.DType]], bool]] = {
+    **dict.fromkeys(("sqrt", "exp", "log", "sin", "cos", "floor", "ceil", "max_horizontal", "min_horizontal"), _always),
+    **dict.fromkeys(("list.contains", "list.max", "list.min", "list.sum", "list.mean", "list.sort"), _always),
+    "dt.total_nanoseconds": _always,
+    **dict.fromkeys(("__neg__", "abs", "__truediv__"), _of_durations),
+    "__mul__": _scaled,
+    "sum_horizontal": _of_floats,
+    "mean_horizontal": _always,
+    "is_finite": _of_whole_numbers,
+    "is_between": _between_floats,
+    "cast": _written_otherwise,
+    "when_then": _then_null,
+    "dt.truncate": _of_other_spans,
+}
+"""What cuDF 26.10 was seen to compute otherwise, or to refuse, over values at the edges of their types."""
+
 _PASSING = {"col", "alias", "is_null", "struct.field", "list.get", "list.len", "name.prefix", "name.suffix"}
 _CLOCK = "year month day hour minute second millisecond microsecond nanosecond weekday ordinal_day truncate offset_by"
 _RULES: dict[str, Rule] = {
     **dict.fromkeys(("__eq__", "__ne__"), _equal),
     **dict.fromkeys(("__lt__", "__le__", "__gt__", "__ge__", "is_between"), _ordered),
-    **dict.fromkeys(("max_horizontal", "min_horizontal"), _ordered),
     **dict.fromkeys(("coalesce", "fill_null"), _alike),
     **dict.fromkeys(("__add__", "__sub__"), _moved),
     **dict.fromkeys((f"dt.{each}" for each in _CLOCK.split()), _in_utc),

@@ -1,0 +1,87 @@
+"""Forms of expressions for cuDF: over Arrow, which compares as IEEE 754 does, they give what Polars gives."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import narwhals as nw
+import polars as pl
+import pyarrow as pa
+import pytest
+
+import gpu_ops as g
+from gpu_ops.operators.cudf_expressions import cudf_form
+
+NAN, INF = math.nan, math.inf
+ROWS = [(x, y) for x in (1.5, NAN, None, INF) for y in (1.5, 2.0, NAN, None)]
+TABLE = pa.table(
+    {
+        "x": pa.array([x for x, _ in ROWS], pa.float64()),
+        "y": pa.array([y for _, y in ROWS], pa.float64()),
+        "n": pa.array([None, 1, 2, 3] * 4, pa.int64()),
+        "p": [None if n % 3 == 2 else n % 3 == 1 for n in range(16)],
+        "q": [None if n // 3 % 3 == 2 else n // 3 % 3 == 1 for n in range(16)],
+    }
+)
+x, y, n, p, q = (g.col(name) for name in TABLE.column_names)
+
+FORMS = [
+    x == y,
+    x != y,
+    x < y,
+    x <= y,
+    x > y,
+    x >= y,
+    x > 1.5,
+    x >= 1.5,
+    x < 1.5,
+    x <= 1.5,
+    x != 1.5,
+    x > 2,
+    x == nw.lit(NAN),
+    x >= nw.lit(NAN),
+    x > n,
+    x >= n,
+    n < x,
+    n <= x,
+    n >= x,
+    x.is_null(),
+    ~y.is_null() & (x > y),
+    nw.coalesce(x, y),
+    x.fill_null(y),
+    x.fill_null(0.0),
+    x.is_nan(),
+    x.is_finite(),
+    x.fill_nan(None),
+    x.fill_nan(7.5),
+    p & q,
+    p | q,
+    (p | q) & ~p,
+    nw.all_horizontal(p, q, x > y, ignore_nulls=False),
+    nw.any_horizontal(p, q, x > y, ignore_nulls=False),
+]
+
+
+def evaluated(frame: Any, expression: nw.Expr) -> list[str]:
+    made = nw.from_native(frame).select(r=expression)["r"].to_list()
+    return [repr(each) for each in made]
+
+
+@pytest.mark.parametrize("expression", FORMS, ids=repr)
+def test_a_form_gives_over_arrow_what_the_expression_gives_over_polars(expression: nw.Expr) -> None:
+    form = cudf_form(expression, TABLE.schema)
+    assert evaluated(TABLE, form) == evaluated(pl.DataFrame(TABLE), expression)
+
+
+def test_null_and_nan_are_told_apart_where_nan_counts_as_null() -> None:
+    """As on cuDF: pandas' own floats have no null but NaN."""
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"x": [1.5, NAN]})
+    form = cudf_form(x.is_null(), pa.schema([("x", pa.float64())]))
+    assert evaluated(frame, form) == ["False", "False"]
+
+
+def test_what_holds_no_floats_stays_as_it_is() -> None:
+    for expression in (n > 1, n.is_null(), n.fill_null(0) + 1):
+        assert repr(cudf_form(expression, TABLE.schema)) == repr(expression)
