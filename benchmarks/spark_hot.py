@@ -1,15 +1,16 @@
 """A key with half of all events, or most, on Spark, local[2]: how long the longest task takes, cut in time and not.
 
     python -m benchmarks.spark_hot --events 2000000
-    python -m benchmarks.spark_hot --events 20000000 --shape most --questions sliding --settings "not cut" hot
+    python -m benchmarks.spark_hot --events 20000000 --shape even most --rounds 3 --questions sliding --settings hot
 
 Each question runs with ``spark.gpu_ops.slices`` at its default, which cuts no plan with a key; with a number of slices;
 with ``hot``, which cuts the keys alone that the query finds to be hot; and with ``spark.gpu_ops.statistics``, which
-looks at the keys first. ``--shape even`` has no hot key. ``--threads`` says how many threads a task has.
+looks at the keys first. ``--shape even`` has no hot key. ``--threads`` says how many threads a task has, ``--rounds``
+how often each shape and setting is measured, one after the other.
 
-A line of JSON says the seconds of the whole job, those of its longest task, of the next one and of all tasks together,
-in the stage that runs the local engine. Answers go to Spark's noop sink; before that, their rows are counted, and must
-be as many each time.
+A line of JSON says the seconds of the whole job, the CPU seconds of the JVM and of its Python workers, the seconds of
+its longest task, of the next one and of all tasks together, in the stage that runs the local engine. Answers go to
+Spark's noop sink; before that, their rows are counted, and must be as many each time.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ import json
 import os
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -95,25 +98,23 @@ def last_stage(spark: SparkSession, group: str) -> list[float]:
     return sorted((each.get().executorRunTime() / 1000 for each in spent if each.isDefined()), reverse=True)
 
 
-def measure(spark: SparkSession, name: str, paths: list[str], settings: dict[str, str]) -> dict[str, Any]:
-    """A question, twice: what is not compiled or started yet is not timed."""
-    for key, value in settings.items():
-        spark.conf.set(key, value)
-    try:
+def answered(spark: SparkSession, name: str, paths: list[str], settings: dict[str, str]) -> int:
+    """How many rows the answer has; what is not compiled or started yet is not timed after that."""
+    with asked(spark, settings):
+        count: int = ask(name, [spark.read.parquet(path) for path in paths]).collect().count()
+    return count
+
+
+def measure(spark: SparkSession, name: str, paths: list[str], settings: dict[str, str], group: str) -> dict[str, Any]:
+    """What a question costs."""
+    with asked(spark, settings):
         frames = [spark.read.parquet(path) for path in paths]
-        rows = ask(name, frames).collect().count()
-        group = f"{name} {settings}"
         spark.sparkContext.setJobGroup(group, name)
         cpu, wall = cpu_seconds(), time.perf_counter()
         ask(name, frames).collect().write.format("noop").mode("overwrite").save()
         wall, cpu = time.perf_counter() - wall, cpu_seconds() - cpu
         tasks = last_stage(spark, group)
-    finally:
-        for key in settings:
-            spark.conf.unset(key)
     return {
-        "question": name,
-        "rows": rows,
         "wall_s": round(wall, 2),
         "cpu_s": round(cpu, 2),
         "longest_s": tasks[0],
@@ -121,6 +122,18 @@ def measure(spark: SparkSession, name: str, paths: list[str], settings: dict[str
         "tasks_s": round(sum(tasks), 2),
         "tasks": len(tasks),
     }
+
+
+@contextmanager
+def asked(spark: SparkSession, settings: dict[str, str]) -> Iterator[None]:
+    """Settings of the session, for a question."""
+    for key, value in settings.items():
+        spark.conf.set(key, value)
+    try:
+        yield
+    finally:
+        for key in settings:
+            spark.conf.unset(key)
 
 
 def main() -> None:
@@ -133,32 +146,48 @@ def main() -> None:
     parser.add_argument("--events", type=int, default=2_000_000)
     parser.add_argument("--questions", nargs="*", choices=QUESTIONS, default=list(QUESTIONS))
     parser.add_argument("--settings", nargs="*", choices=SETTINGS, default=list(SETTINGS))
-    parser.add_argument("--shape", choices=["even", *HOT], default="half", help="how events are spread over keys")
+    shapes = ["even", *HOT]
+    parser.add_argument("--shape", nargs="*", choices=shapes, default=["half"], help="how events are spread over keys")
+    parser.add_argument("--rounds", type=int, default=1, help="how often each is measured, one after the other")
     parser.add_argument("--threads", type=int, default=1, help="of each task")
     options = parser.parse_args()
     # Workers inherit it; on a cluster it is spark.executorEnv.GPU_OPS_THREADS.
     os.environ["GPU_OPS_THREADS"] = str(options.threads)
-    chosen = {name: SETTINGS[name] for name in options.settings}
     with tempfile.TemporaryDirectory() as folder:
         spark = session(Path(folder))
         # As in spark_conf/local-cpu.properties.
         spark.conf.set("spark.sql.shuffle.partitions", "16")
         try:
             for name in options.questions:
-                paths = []
-                for at, table in enumerate(inputs(QUESTIONS[name], options.events, Spread(1000, options.shape))):
-                    paths.append(f"{folder}/{name}-{at}.parquet")
-                    pyarrow.parquet.write_table(table, paths[-1])
-                made = {what: measure(spark, name, paths, settings) for what, settings in chosen.items()}
-                for what, found in made.items():
-                    print(
-                        json.dumps({"settings": what, "shape": options.shape, "threads": options.threads, **found}),
-                        flush=True,
-                    )
-                if len({found["rows"] for found in made.values()}) > 1:
-                    raise SystemExit(f"{name}: the answers differ.")
+                compare(spark, name, Path(folder), options)
         finally:
             spark.stop()
+
+
+def compare(spark: SparkSession, name: str, folder: Path, options: argparse.Namespace) -> None:
+    """A question with each shape and setting, interleaved; a line for each.
+
+    Raises:
+        SystemExit: It has different answers.
+    """
+    paths: dict[str, list[str]] = {}
+    rows: dict[str, int] = {}
+    for shape in options.shape:
+        paths[shape] = []
+        for at, table in enumerate(inputs(QUESTIONS[name], options.events, Spread(1000, shape))):
+            paths[shape].append(f"{folder}/{name}-{shape}-{at}.parquet")
+            pyarrow.parquet.write_table(table, paths[shape][-1])
+        counts = {each: answered(spark, name, paths[shape], SETTINGS[each]) for each in options.settings}
+        if len(set(counts.values())) > 1:
+            raise SystemExit(f"{name}: the answers differ, {counts}.")
+        rows[shape] = next(iter(counts.values()))
+    for number in range(options.rounds):
+        for shape in options.shape:
+            for each in options.settings:
+                group = f"{name} {shape} {each} {number}"
+                found = measure(spark, name, paths[shape], SETTINGS[each], group)
+                said = {"settings": each, "shape": shape, "threads": options.threads, "question": name}
+                print(json.dumps({**said, "rows": rows[shape], **found}), flush=True)
 
 
 if __name__ == "__main__":

@@ -115,9 +115,10 @@ def _stretches(events: DataFrame, keys: Sequence[str], tasks: int) -> DataFrame:
     sums = F.sum("events").alias("events"), F.sort_array(F.collect_list("low")).alias("starts")
     known = starts.groupBy(*by).agg(*sums)
     cores = min(tasks, events.sparkSession.sparkContext.defaultParallelism)
-    all_events = events.agg(F.count(F.lit(1))).scalar()
+    # The sample's own number of events: by the same shuffle, as it reads the same columns of it.
+    sampled = starts.agg(F.sum(F.when(F.col("low").isNotNull(), F.col("events")))).scalar()
     # How many cores' shares of the events the key has, in stretches.
-    wanted = F.col("events") * F.lit(_SAMPLED * cores * _STRETCHES) / F.greatest(all_events, F.lit(1))
+    wanted = F.col("events") * F.lit(cores * _STRETCHES) / F.greatest(sampled, F.lit(1))
     number = F.least(F.floor(wanted), F.lit(_MOST), F.size("starts")).cast("int")
     counted = known.withColumn("number", number).where("number > 1")
     every = F.transform(
