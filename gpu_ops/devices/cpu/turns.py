@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from gpu_ops.core.turns import LEFT_FIRST, TURN
-from gpu_ops.devices.cpu.compiling import CODES, INT, INTS, Codes, Ints, kernel, unsigned
+from gpu_ops.devices.cpu.compiling import BOOLS, CODES, INT, INTS, Bools, Codes, Ints, kernel, unsigned
+from gpu_ops.devices.cpu.order import take
 
 
 @kernel(INTS, INTS)
@@ -364,7 +365,6 @@ def met_stretches(
     return first, last
 
 
-@kernel(INTS, INTS, INTS, INTS, INTS, INT)
 def pairs_in_turn(
     order: Ints, own: Ints, first: Ints, count: Ints, place: Ints, lefts: int
 ) -> tuple[Ints, Ints, Ints, Ints]:
@@ -375,19 +375,25 @@ def pairs_in_turn(
         >>> [each.tolist() for each in pairs_in_turn(*given, 1)]
         [[2, 3, 0], [5, 5, 7], [9, 9, 9], [0, 1, 2]]
     """
+    # Rows are far apart in memory: it takes a fifth of the time to fetch them all first, where no branch waits for one.
+    mine, others, many, where = (take(each, order) for each in (own, first, count, place))
+    return _pairs_in_order(order >= lefts, mine, others, many, where)
+
+
+@kernel(BOOLS, INTS, INTS, INTS, INTS)
+def _pairs_in_order(sides: Bools, own: Ints, first: Ints, count: Ints, place: Ints) -> tuple[Ints, Ints, Ints, Ints]:
     size = count.sum()
     # So many pairs are written at once, and those behind a row's last one again by the next row: nothing branches.
     room = size + _AT_ONCE
     left, right = np.empty(room, np.int64), np.empty(room, np.int64)
     where, number = np.empty(room, np.int64), np.empty(room, np.int64)
     at, within, last = 0, 0, 0
-    for turn in range(order.size):
-        row = unsigned(order[turn])
+    for row in range(count.size):
         mine, other, here, many = own[row], first[row], place[row], count[row]
         within = within if here == last else 0
         last = here
         # On the one side stands the row, on the other one row of the stretch after the other.
-        is_right = np.int64(row >= unsigned(lefts))
+        is_right = np.int64(sides[row])
         is_left = 1 - is_right
         low, high = mine * is_left + other * is_right, mine * is_right + other * is_left
         for begin in range(0, many, _AT_ONCE):
