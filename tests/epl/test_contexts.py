@@ -373,7 +373,6 @@ def test_over_data_at_rest() -> None:
             _SESSIONS + "context Session select v from Click#time_batch(context.l.n sec)",
             "a property of a context",
         ),
-        (_SESSIONS + "context Session select v from Click output at (*, *, *, *, *)", "output rates within contexts"),
         (
             _SESSIONS + "context Session create variable int x; context Session select x from Click output every 2 sec",
             "variables of contexts in aggregates, groups, joins, sub-queries, windows and rates",
