@@ -225,6 +225,16 @@ class OrderKernels(Protocol):
             its neighbours of the same place).
         """
 
+    def clocks_at(self, at: Ints, places: Ints, clocks: Ints, before: Ints) -> Ints:
+        """What the clock shows at some places: behind the last tick up to each, or before all ticks.
+
+        Args:
+            at: int64 places; it is a merge where they ascend.
+            places: int64 places of the ticks, ascending.
+            clocks: int64 times of the ticks.
+            before: int64[1]: the time before all ticks.
+        """
+
     def turn_rows(
         self, codes: Codes, came: Ints, enter: Ints, leave: Ints, groups: int, based: int
     ) -> tuple[Ints, Ints, Codes, Ints, Ints, Ints]:

@@ -192,6 +192,20 @@ def ticking(draw: st.DrawFn) -> tuple[Any, ...]:
     return ints(due), ints([10 * at for at in range(len(clocks))]), ints(clocks)
 
 
+@st.composite
+def at_ticks(draw: st.DrawFn) -> tuple[Any, ...]:
+    """What `clocks_at` takes."""
+    places = sorted(draw(st.lists(st.integers(0, 9), max_size=8)))
+    clocks = draw(st.lists(ANY_INT, min_size=len(places), max_size=len(places)))
+    at = draw(st.lists(st.integers(-1, 11), max_size=8))
+    return ints(draw(st.sampled_from([at, sorted(at)]))), ints(places), ints(clocks), ints([draw(ANY_INT)])
+
+
+def clocks_of_ticks(at: Any, places: Any, clocks: Any, before: Any) -> Any:
+    every = [*before.tolist(), *clocks.tolist()]
+    return ints([every[sum(place <= each for place in places.tolist())] for each in at.tolist()])
+
+
 def ranks_of_values(values: Any, among: Any) -> tuple[Any, int]:
     distinct = {value for each in among for value in each.tolist()}
     return ints([sum(each < value for each in distinct) for value in values.tolist()]), len(distinct)
@@ -275,6 +289,7 @@ _LIMITS = st.lists(st.integers(0, 14), max_size=4).map(lambda limits: ints(sorte
 _TOUCHED = st.lists(st.integers(0, 3), max_size=3, unique=True).map(codes_of)
 
 CONTRACTS = {
+    "clocks_at": Contract(at_ticks(), clocks_of_ticks),
     "due_places": Contract(ticking(), places_due),
     "edge_counts": Contract(st.tuples(_ASCENDING, _ASCENDING), counts_of_both),
     "merged_order": Contract(st.tuples(_ASCENDING, _ASCENDING), order_of_both),

@@ -84,6 +84,7 @@ from gpu_ops.devices.array.scans import best_rows, clocked_batches, least_rows, 
 from gpu_ops.devices.array.statistics import merged_ranges, range_kth
 from gpu_ops.devices.array.steps import moment_places, search_pairs, step_axis
 from gpu_ops.devices.array.turns import (
+    clocks_at,
     due_places,
     edge_counts,
     merged_order,

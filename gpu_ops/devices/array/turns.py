@@ -110,6 +110,12 @@ def due_places(due: Array, places: Array, clocks: Array) -> Array:
     return xp.take(places, at[: int(xp.sum(xp.astype(at < clocks.shape[0], xp.int64)))])
 
 
+def clocks_at(at: Array, places: Array, clocks: Array, before: Array) -> Array:
+    """What the clock shows at some places: one search."""
+    xp = array_namespace(at)
+    return xp.take(xp.concat([before, clocks]), xp.searchsorted(places, at, side="right"))
+
+
 def ranks_among(values: Array, among: Sequence[Array]) -> tuple[Array, int]:
     """How many distinct values of some arrays are less than each of some values, and how many there are."""
     xp = array_namespace(values)

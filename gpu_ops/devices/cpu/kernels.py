@@ -87,6 +87,7 @@ from gpu_ops.devices.cpu.scans import best_rows, clocked_batches, least_rows, re
 from gpu_ops.devices.cpu.statistics import merged_ranges, range_kth
 from gpu_ops.devices.cpu.steps import moment_places, search_pairs, step_axis
 from gpu_ops.devices.cpu.turns import (
+    clocks_at,
     due_places,
     edge_counts,
     merged_order,

@@ -8,7 +8,6 @@ wrap around as Polars' do; nothing is filled where nothing is null. Everything e
 from __future__ import annotations
 
 import functools
-import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +19,7 @@ from gpu_ops.core.arrow_buffers import room
 from gpu_ops.core.threads import in_parallel, parts
 from gpu_ops.devices.cpu.series import Array
 
-_PIECE = 1 << 13
+_PIECE = 1 << 15
 """Rows of a piece: its numbers, and those in between, stay in the cache."""
 
 _FEW = 4
@@ -66,16 +65,24 @@ class PlainNumbers:
         def fill(part: tuple[int, int]) -> None:
             for low in range(*part, _PIECE):
                 high = min(low + _PIECE, part[1])
-                made[low:high] = self._piece(columns, low, high)
+                self._piece(columns, low, high, made[low:high])
 
         in_parallel(fill, parts(size))
         return made
 
-    def _piece(self, columns: Mapping[str, Array], low: int, high: int) -> Array:
+    def _piece(self, columns: Mapping[str, Array], low: int, high: int, into: Array | None = None) -> Array:
+        """The values of some rows, maybe in an array for them."""
         values: list[Any] = [each if isinstance(each, int) else columns[each][low:high] for each in self._given]
-        for function, operands in self._steps:
-            values.append(function(*[values[at] for at in operands]))
-        found: Array = values[-1]
+        *steps, (last, operands) = self._steps
+        for function, others in steps:
+            values.append(function(*[values[at] for at in others]))
+        found: Array
+        if into is not None and isinstance(last, np.ufunc):
+            found = last(*[values[at] for at in operands], out=into)
+            return found
+        found = last(*[values[at] for at in operands])
+        if into is not None:
+            into[:] = found
         return found
 
 
@@ -122,8 +129,16 @@ def _is_in(numbers: Array, *among: int) -> Array:
 
 
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
-    **{f"__{name}__": getattr(operator, name) for name in ("lt", "le", "gt", "ge", "eq", "ne")},
-    **{f"__{name}__": getattr(operator, name) for name in ("add", "sub", "mul", "neg")},
+    "__lt__": np.less,
+    "__le__": np.less_equal,
+    "__gt__": np.greater,
+    "__ge__": np.greater_equal,
+    "__eq__": np.equal,
+    "__ne__": np.not_equal,
+    "__add__": np.add,
+    "__sub__": np.subtract,
+    "__mul__": np.multiply,
+    "__neg__": np.negative,
     "__and__": np.logical_and,
     "__or__": np.logical_or,
     "__invert__": np.logical_not,

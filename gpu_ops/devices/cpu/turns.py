@@ -226,6 +226,37 @@ def due_places(due: Ints, places: Ints, clocks: Ints) -> Ints:
     return made
 
 
+@kernel(INTS, INTS, INTS, INTS)
+def clocks_at(at: Ints, places: Ints, clocks: Ints, before: Ints) -> Ints:
+    """What the clock shows at some places: behind the last tick up to each, or before all ticks.
+
+    Examples:
+        >>> clocks_at(np.array([5, 10, 25]), np.array([10, 20]), np.array([1, 3]), np.array([0]))
+        array([0, 1, 3])
+    """
+    made, tick, size = np.empty(at.size, np.int64), 0, places.size
+    for row in range(at.size):
+        place = at[row]
+        if tick and places[unsigned(tick - 1)] > place:
+            tick = 0
+        if tick < size and places[unsigned(tick)] <= place:
+            # As in `due_places`.
+            step = 1
+            while tick + step < size and places[unsigned(tick + step)] <= place:
+                tick += step
+                step *= 2
+            high = min(tick + step, size)
+            tick += 1
+            while tick < high:
+                middle = (tick + high) >> 1
+                if places[unsigned(middle)] <= place:
+                    tick = middle + 1
+                else:
+                    high = middle
+        made[unsigned(row)] = clocks[unsigned(tick - 1)] if tick else before[0]
+    return made
+
+
 @kernel(CODES, INTS, INTS, INTS, INT, INT)
 def turn_rows(
     codes: Codes, came: Ints, enter: Ints, leave: Ints, groups: int, based: int

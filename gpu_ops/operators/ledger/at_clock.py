@@ -19,6 +19,9 @@ from gpu_ops.operators.row_order import in_order, order_in_places, strictly_asce
 from gpu_ops.plan.ledger import TURN_NUMBER, AtClock
 
 
+_TURN_BITS = TURN.bit_length() - 1
+
+
 class AtClockOperator(OnTicks, nodes=(AtClock,)):
     """One search of the ticks for each row.
 
@@ -49,7 +52,7 @@ class AtClockOperator(OnTicks, nodes=(AtClock,)):
             keys = [kinds_of(rows.frame, device), numbers_of(rows.frame, ORDER, device)]
             if not in_order([rows.start, *keys]):
                 rows = rows.take(order_in_places(rows.start, keys, device), device)
-        turn = device.columns.build({TURN_NUMBER: (rows.start // TURN, None, pa.int64())})
+        turn = device.columns.build({TURN_NUMBER: (rows.start >> _TURN_BITS, None, pa.int64())})
         return Events(self._clocks.at(rows.start), TICK, device.columns.beside(rows.frame, turn))
 
     @property

@@ -72,7 +72,9 @@ class TurnNumbersOperator(_InOneStep, nodes=(TurnNumbers,)):
         if self._turn == begun:
             return StepInput(), passed
         none = array(np.zeros(0, np.int64))
-        moves, shown = (np.concatenate([none, *some]) for some in zip(*ticks, strict=True)) if ticks else (none, none)
+        moves, shown = ticks[0] if ticks else (none, none)
+        if len(ticks) > 1:
+            moves, shown = map(np.concatenate, zip(*ticks, strict=True))
         made += [(none, none)] * (len(parts) - len(made))
         return StepInput([self._points(*each) for each in (*made, (moves, shown))]), passed
 
@@ -96,7 +98,7 @@ class TurnNumbersOperator(_InOneStep, nodes=(TurnNumbers,)):
         """
         node, columns = self._node, self._device.columns
         runs = [None if each is None else self._run(at, each) for at, each in enumerate(parts)]
-        some = [each for each in runs if each is not None]
+        some = [each[:2] for each in runs if each is not None]
         if not some:
             return []
         first = min(int(starts[0]) for starts, _ in some)
@@ -107,6 +109,9 @@ class TurnNumbersOperator(_InOneStep, nodes=(TurnNumbers,)):
                 remedy="Start the clock earlier: start=….",
             )
         ends = np.cumsum([0, *(0 if each is None else len(each[0]) for each in runs)])
+        if len(some) == 1 and node.moves and all(each is None or each[2] for each in runs):
+            places, clocks = self._apart(some[0][0], ticks, is_late=first > self._clock)
+            return [(places[low:high], clocks[low:high]) for low, high in pairwise(ends)]
         starts, keys = (each[0] if len(each) == 1 else np.concatenate(each) for each in zip(*some, strict=True))
         clock = self._clock if node.moves else _LAST
         places, clocks, moves, shown = self._device.kernels.numbered_turns(
@@ -119,11 +124,27 @@ class TurnNumbersOperator(_InOneStep, nodes=(TurnNumbers,)):
             self._clock = int(shown[-1])
         return [(places[low:high], clocks[low:high]) for low, high in pairwise(ends)]
 
-    def _run(self, at: int, events: Events) -> tuple[Any, Any]:
-        """The starts of the events of a stream in order, and their keys."""
+    def _apart(self, starts: Any, ticks: list[tuple[Any, Any]], *, is_late: bool) -> tuple[Any, Any]:
+        """Places and clocks of events of one stream of which no two come together: two turns for each of them.
+
+        Args:
+            starts: When they come.
+            ticks: As in `_numbered`.
+            is_late: Whether the first of them moves the clock.
+        """
+        first, count = self._turn + is_late, len(starts)
+        places = np.arange(first * TURN, (first + 2 * count) * TURN, 2 * TURN, like=starts)
+        moved = slice(None) if is_late else slice(1, None)
+        if count - (not is_late):
+            ticks.append((places[moved] - TURN, starts[moved]))
+        self._turn, self._clock = first + 2 * count - 1, int(starts[-1])
+        return places, starts
+
+    def _run(self, at: int, events: Events) -> tuple[Any, Any, bool]:
+        """(the starts of the events of a stream in order, their keys, whether no two start together)."""
         keys = self._keys(at, events)
         if strictly_ascend(events.start):
-            return keys[0], keys[-1]
+            return keys[0], keys[-1], True
         if not in_order(keys):
             order = stable_order(keys, events.start, self._device)
             keys = [self._device.kernels.take(each, order) for each in keys]
@@ -136,7 +157,7 @@ class TurnNumbersOperator(_InOneStep, nodes=(TurnNumbers,)):
             keys = [self._device.kernels.take(each, kept) for each in keys]
         elif bool(tied.any()):
             self._refuse_tie(at, int(keys[0][self._device.kernels.keep(tied)[:1]][0]))
-        return keys[0], keys[-1]
+        return keys[0], keys[-1], False
 
     def _keys(self, at: int, events: Events) -> list[Any]:
         """What orders the events of a stream."""
