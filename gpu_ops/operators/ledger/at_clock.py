@@ -18,7 +18,6 @@ from gpu_ops.operators.operator import StepInput
 from gpu_ops.operators.row_order import in_order, order_in_places, strictly_ascend
 from gpu_ops.plan.ledger import TURN_NUMBER, AtClock
 
-
 _TURN_BITS = TURN.bit_length() - 1
 
 
