@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import narwhals as nw
 import pyarrow as pa
@@ -127,9 +128,31 @@ def _of_batches(above: Sequence[Expressions], window: Node, node: Deliveries) ->
         over, below = parted(node.waiting)
         if not isinstance(below, ClockedWindow) or below.output != "gathering":
             return None
-        if _unsaid(over, replace(below, output="alive")).identity != _unsaid(above, window).identity:
+        other = replace(below, output="alive")
+        if not _told_alike(over, other, above, window) and (
+            _unsaid(over, other).identity != _unsaid(above, window).identity
+        ):
             return None
     return kind
+
+
+def _told_alike(over: Sequence[Expressions], other: ClockedWindow, above: Sequence[Expressions], window: Node) -> bool:
+    """Whether windows are seen to be the same, where all above them and below only picks columns, of the same rows.
+
+    To compare whole plans takes a third of the time in which such a statement is planned.
+    """
+
+    def told(nodes: Sequence[Expressions], node: ClockedWindow) -> tuple[Any, ...]:
+        under, rows = parted(node.input)
+        picked = [
+            (each.beside, None if each.copies is None else list(each.copies.items())) for each in (*nodes, *under)
+        ]
+        own = (node.window, node.within, node.order, node.output, node.prior, node.drops)
+        return len(nodes), picked, own, id(rows), id(node.ticks)
+
+    assert isinstance(window, ClockedWindow)  # noqa: S101  (callers see to it)
+    picks = all(each.copies is not None for each in (*above, *parted(window.input)[0]))
+    return picks and not (other.aggregates or window.aggregates) and told(over, other) == told(above, window)
 
 
 def _unsaid(above: Sequence[Expressions], node: Node) -> Node:

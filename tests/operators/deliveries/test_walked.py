@@ -177,6 +177,31 @@ def test_which_deliveries_are_walked() -> None:
         assert in_one_walk(other) is other
 
 
+def test_content_that_waits_is_that_of_the_same_window() -> None:
+    """Where only columns are picked, no plan is told to see that; others are seen to differ."""
+    arrivals, ticks = feeds()
+
+    def picked(span: int, output: Any, key: str, *, rows: Node = arrivals) -> Node:
+        below = Project(rows, tuple(nw.col(name) for name in ("k", "v", CLOCK, PLACE)), keep=False)
+        window = ClockedWindow(below, ClockBatches(ClockSpan(ticks=span), 0), (), (PLACE,), output, ticks=ticks)
+        return extended(window, [nw.col(key).alias("by")])
+
+    def asked(waiting: Node) -> Deliveries:
+        drops = frozenset({DUE, CLOCK})
+        rows = picked(7, "alive", "k")
+        return Deliveries(rows, ticks, "group", (("by",),), (_COUNT,), content=True, waiting=waiting, drops=drops)
+
+    some = Filter(arrivals, nw.col("v") > 1)
+    assert isinstance(in_one_walk(asked(picked(7, "gathering", "k"))), WalkedDeliveries)
+    for other in (
+        picked(8, "gathering", "k"),
+        picked(7, "alive", "k"),
+        picked(7, "gathering", "v"),
+        picked(7, "gathering", "k", rows=some),
+    ):
+        assert isinstance(in_one_walk(asked(other)), Deliveries)
+
+
 def test_a_condition_on_groups_by_verbs_leaves_the_walk() -> None:
     """It is asked of what the answer reads; when rows came, and when they leave, is carried no further."""
     events = g.events(pa.table({"at": [0, 5, 12], "k": ["a", "b", "a"], "v": [1, 2, 3]}), start="at", unit="s")
