@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from gpu_ops.core.turns import LEFT_FIRST, TURN
-from gpu_ops.devices.cpu.compiling import BOOLS, CODES, INT, INTS, Bools, Codes, Ints, kernel, unsigned
+from gpu_ops.devices.cpu.compiling import BOOLS, CODES, INT, INTS, Bools, Codes, Ints, inlined, kernel, unsigned
 from gpu_ops.devices.cpu.order import take
 
 
@@ -195,6 +195,27 @@ def walked_totals(values: Ints, first: Ints, last: Ints, group: Codes, base: Int
     return totals[:size], after
 
 
+@inlined
+def _first_from(tick: int, values: Ints, bound: int) -> int:
+    """The first of ascending values at or past a bound, of those from ``tick`` on; their number if there is none."""
+    size = values.size
+    if tick < size and values[unsigned(tick)] < bound:
+        # The next one mostly; else it is far away, and found by steps that double, then by halves.
+        step = 1
+        while tick + step < size and values[unsigned(tick + step)] < bound:
+            tick += step
+            step *= 2
+        high = min(tick + step, size)
+        tick += 1
+        while tick < high:
+            middle = (tick + high) >> 1
+            if values[unsigned(middle)] < bound:
+                tick = middle + 1
+            else:
+                high = middle
+    return tick
+
+
 @kernel(INTS, INTS, INTS)
 def due_places(due: Ints, places: Ints, clocks: Ints) -> Ints:
     """The places of the first ticks at or past ascending times; of as many of these as a tick has reached.
@@ -206,20 +227,7 @@ def due_places(due: Ints, places: Ints, clocks: Ints) -> Ints:
     made, tick, size = np.empty(due.size, np.int64), 0, clocks.size
     for row in range(due.size):
         time = due[row]
-        if tick < size and clocks[unsigned(tick)] < time:
-            # The next one mostly; else it is far away, and found by steps that double, then by halves.
-            step = 1
-            while tick + step < size and clocks[unsigned(tick + step)] < time:
-                tick += step
-                step *= 2
-            high = min(tick + step, size)
-            tick += 1
-            while tick < high:
-                middle = (tick + high) >> 1
-                if clocks[unsigned(middle)] < time:
-                    tick = middle + 1
-                else:
-                    high = middle
+        tick = _first_from(tick, clocks, time)
         if tick == size:
             return made[:row]
         made[unsigned(row)] = places[unsigned(tick)]
@@ -234,25 +242,12 @@ def clocks_at(at: Ints, places: Ints, clocks: Ints, before: Ints) -> Ints:
         >>> clocks_at(np.array([5, 10, 25]), np.array([10, 20]), np.array([1, 3]), np.array([0]))
         array([0, 1, 3])
     """
-    made, tick, size = np.empty(at.size, np.int64), 0, places.size
+    made, tick = np.empty(at.size, np.int64), 0
     for row in range(at.size):
         place = at[row]
         if tick and places[unsigned(tick - 1)] > place:
             tick = 0
-        if tick < size and places[unsigned(tick)] <= place:
-            # As in `due_places`.
-            step = 1
-            while tick + step < size and places[unsigned(tick + step)] <= place:
-                tick += step
-                step *= 2
-            high = min(tick + step, size)
-            tick += 1
-            while tick < high:
-                middle = (tick + high) >> 1
-                if places[unsigned(middle)] <= place:
-                    tick = middle + 1
-                else:
-                    high = middle
+        tick = _first_from(tick, places, place + 1)
         made[unsigned(row)] = clocks[unsigned(tick - 1)] if tick else before[0]
     return made
 
