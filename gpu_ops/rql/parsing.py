@@ -7,14 +7,9 @@ from gpu_ops.rql.grammar import GRAMMAR
 from gpu_ops.rql.lexer import QueryLexer
 from gpu_ops.rql.messages import unexpected
 from gpu_ops.rql.queries import CycleQuery
-from gpu_ops.texts.parsing import Language, ParserTables, read, tables_of
+from gpu_ops.texts.parsing import Language, read
 
 _STREAMCRUNCHER = Language(GRAMMAR, QueryBuilder, QueryLexer, unexpected)
-
-
-def query_tables() -> ParserTables:
-    """The tables, made on first use."""
-    return tables_of(_STREAMCRUNCHER)
 
 
 def parse(text: str) -> CycleQuery:

@@ -365,14 +365,6 @@ class RunningQuery(QueryState, OtherNames):
             if self.is_ready:
                 yield self.results()
 
-    def source_tables(self, *, input: str | None = None) -> Iterator[pa.Table]:  # noqa: A002
-        """The tables of a source of the stream, as `push` takes them.
-
-        Args:
-            input: As in `push`.
-        """
-        return find(self._inputs, input).source.raw_tables()
-
     async def arun(self, batches: AsyncIterable[Any]) -> AsyncIterator[pa.Table]:
         """`run` over batches that come asynchronously; between batches the event loop goes on."""
         if not isinstance(batches, AsyncIterable):

@@ -136,10 +136,3 @@ def read_before(source: q.PatternSource) -> set[str]:
     elif not any(isinstance(part, p.PatternFollowedBy | p.PatternUntil | p.PatternLogical) for part in parts(term)):
         return set()
     return {part.type_name for part in parts(earlier) if isinstance(part, p.EventFilter)}
-
-
-def _forgets(term: p.PatternTerm) -> bool:
-    """Whether a part of a pattern matches by one event alone."""
-    if isinstance(term, p.PatternLogical):
-        return term.operator == "or"
-    return isinstance(term, p.PatternEvents) or (isinstance(term, p.PatternEvery) and term.distinct is None)
