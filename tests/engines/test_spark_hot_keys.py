@@ -21,8 +21,9 @@ pytestmark = pytest.mark.usefixtures("few_tasks")
 
 @pytest.fixture
 def hot(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterator[SparkSession]:
-    """A session that cuts hot keys, and takes half of the few starts there are for its sample."""
+    """A session that cuts hot keys, takes half of the few starts for its sample, and cuts where it would hardly pay."""
     monkeypatch.setattr(hot_keys, "_SAMPLED", 2)
+    monkeypatch.setattr(hot_keys, "_PAYS", 0.5)
     with setting(spark, SLICES, "hot"):
         yield spark
 
@@ -76,12 +77,36 @@ def test_a_hot_key_is_more_than_one_task(hot: SparkSession, name: str) -> None:
 def test_explain_says_what_is_cut(hot: SparkSession) -> None:
     stream = g.events(to_spark(hot, SIDES[0]), start="s", end="e")
     said = QUERIES["sliding"](stream, stream).explain()
-    assert "keys with more than half a core's share of the events are cut in time" in said
+    assert "hot keys are cut in time, as spark.gpu_ops.slices says so: the key with most has " in said
     assert "broadcasts 1" in said
     for name in ("not cut: left join", "not cut: the last"):
-        assert "share of the events" not in QUERIES[name](stream, stream).explain()
+        assert "hot keys" not in QUERIES[name](stream, stream).explain()
     with setting(hot, SLICES, "auto"):
-        assert "share of the events" not in QUERIES["sliding"](stream, stream).explain()
+        assert "hot keys" not in QUERIES["sliding"](stream, stream).explain()
+
+
+@pytest.mark.parametrize("name", ["sliding", "hopping", "join", "window above a join"])
+def test_where_it_would_not_pay_the_plan_is_that_of_a_session_that_did_not_ask(
+    hot: SparkSession, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """More than twice a core's share pays, so with two cores no key does; nor does one that a task's memory holds."""
+    monkeypatch.setattr(hot_keys, "_PAYS", 2)
+    left, right = (g.events(to_spark(hot, side), start="s", end="e") for side in SIDES)
+    said = QUERIES[name](left, right).explain()
+    lines = [line for line in said.splitlines() if "no key is cut in time" not in line]
+    with setting(hot, SLICES, "auto"):
+        assert QUERIES[name](left, right).explain().splitlines() == lines
+    assert "no key is cut in time, as that would not pay: the key with most has " in said
+    assert "a task holds 512.0 MiB, and 2 of 2 cores' shares are 100%" in said
+
+
+@pytest.mark.parametrize("name", ["sliding", "hopping", "join"])
+def test_a_key_that_no_tasks_memory_holds_is_cut(hot: SparkSession, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setattr(hot_keys, "_PAYS", 2)
+    with setting(hot, "spark.gpu_ops.worker.memory", "1k"):
+        streams = (g.events(to_spark(hot, side), start="s", end="e") for side in SIDES)
+        assert "hot keys are cut in time" in QUERIES[name](*streams).explain()
+        agree(hot, SIDES, {name: QUERIES[name]})
 
 
 def test_few_events_have_no_hot_key(hot: SparkSession) -> None:

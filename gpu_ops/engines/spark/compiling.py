@@ -20,10 +20,10 @@ from gpu_ops.engines.spark.bucketed import bucketed, choose, supported, unplanne
 from gpu_ops.engines.spark.checks import checked, error_text, first_line, fitting, shown
 from gpu_ops.engines.spark.data_windows import aggregates_alone, cut_aggregates
 from gpu_ops.engines.spark.expressions import computed_otherwise, spelled
-from gpu_ops.engines.spark.hot_keys import cut_hot, cuts_hot, hot_ways
+from gpu_ops.engines.spark.hot_keys import Hot, cut_hot, cuts_hot, hot_ways, look, whole_ways, width_of
 from gpu_ops.engines.spark.pushing import filters_reach
 from gpu_ops.engines.spark.sending import Sent, check_workers
-from gpu_ops.engines.spark.session import check_names, has_plugin, worker_memory
+from gpu_ops.engines.spark.session import check_names, has_plugin, task_memory, worker_memory
 from gpu_ops.engines.spark.sides import FragmentInput, packed, shared_slots, united
 from gpu_ops.engines.spark.slice_policy import SliceSettings, cut_because, cut_ways, slice_settings, uncut
 from gpu_ops.engines.spark.sliced_joins import cut_match
@@ -119,6 +119,7 @@ class Compiler:
         self._settings = slice_settings(session)
         self._reasons: dict[Node, str | None] = {}
         self._smalls: dict[Node, Small | None] = {}
+        self._hots: dict[Node, Hot | None] = {}
         self.notes: dict[Node, list[str]] = {}
         self.shuffles = 0
         self.spills = Spills.of(session.sparkContext)
@@ -187,7 +188,7 @@ class Compiler:
             back: The columns that come back.
         """
         check_workers(rows.sparkSession.sparkContext)
-        sent = partial(run, self.device, memory=worker_memory(rows), spilled=self.spills.add)
+        sent = partial(run, self.device, memory=worker_memory(rows.sparkSession), spilled=self.spills.add)
         return rows.mapInArrow(Sent(sent), spark_schema(back))
 
     @singledispatchmethod
@@ -415,12 +416,14 @@ class Compiler:
         reason = self._cut_because(node)
         if reason is not None:
             return self._cut(node, part, reason)
-        if self._hot(node):
-            return self._cut_hot(node, part)
+        hot = self._looked(node)
+        if hot is not None and hot.share is not None:
+            return self._cut_hot(node, part, hot)
         inputs = self._inputs(part)
         task = self._task(node, part, inputs)
         spread = len(node.inputs) > 1 and any(part.keeps)
-        whole = _whole(part, self._settings)
+        looked = next((found for each in (node, *part.nodes) if (found := self._hots.get(each)) is not None), None)
+        whole = _whole(part, self._settings) if looked is None else whole_ways(looked)
         self._note(node, *ways(part, spread=spread), *whole, *self._passage([*task.payloads, task.answer]))
         below = list(node.inputs)
         while below:
@@ -437,7 +440,24 @@ class Compiler:
 
     def _hot(self, node: Node) -> bool:
         """Whether a node's hot keys are cut in time."""
-        return self._settings.hot and any(node.matched) and cuts_hot(node)
+        found = self._looked(node)
+        return found is not None and found.share is not None
+
+    def _looked(self, node: Node) -> Hot | None:
+        """What a look at a node's keys found; None where the session asks for none, or they could not be cut."""
+        if node not in self._hots:
+            asked = self._settings.hot and all(node.matched) and bool(node.matched) and cuts_hot(node)
+            if isinstance(node, Join):
+                asked = asked and self._strategy(node)[0] == "kernel" and self._small(node) is None
+            self._hots[node] = self._look(node) if asked else None
+        return self._hots[node]
+
+    def _look(self, node: Node) -> Hot:
+        frames = [self.frame(each) for each in node.inputs]
+        needs = node.needs(self._read[node])
+        widths = [width_of(_of(each, names)) for each, names in zip(node.inputs, needs, strict=True)]
+        sides = list(zip(frames, node.matched, strict=True))
+        return look(sides, widths, self._settings.tasks, task_memory(frames[0].sparkSession))
 
     def _small(self, node: Node) -> Small | None:
         """The side of a node with two inputs that is broadcast; None if neither is."""
@@ -499,12 +519,12 @@ class Compiler:
             return None
         return fragment(below, self._apart)
 
-    def _cut_hot(self, node: Node, part: Fragment) -> DataFrame:
+    def _cut_hot(self, node: Node, part: Fragment, hot: Hot) -> DataFrame:
         """A window or a join, of which the hot keys are cut in time."""
         answer = _of(node, self._read[node])
         passed: list[pa.Schema] = []
-        done = self._run_cut(passed, cut_hot(part.nodes[0], self._inputs(part), answer, self._settings.tasks))
-        self._note(node, *hot_ways(part.partition), *self._passage(passed))
+        done = self._run_cut(passed, cut_hot(part.nodes[0], self._inputs(part), answer, hot))
+        self._note(node, *hot_ways(part.partition, hot), *self._passage(passed))
         return _decoded(done, answer, node)
 
     def _run_cut(self, passed: list[pa.Schema], cut: Cut) -> DataFrame:

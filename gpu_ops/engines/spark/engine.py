@@ -246,7 +246,10 @@ class Placement:
 
 
 def placement(node: Node, device: str) -> Placement:
-    """Where each node of a plan over a Spark source runs. Nothing runs for it, but for ``spark.gpu_ops.statistics``."""
+    """Where each node of a plan over a Spark source runs. Nothing runs for it, but what the session has keys looked at.
+
+    That is ``spark.gpu_ops.statistics`` and ``spark.gpu_ops.slices=hot``.
+    """
     if any(each.endless for each in node.all(SparkSource)):
         from gpu_ops.engines.spark.streams.stream_plan import notes
 

@@ -1,11 +1,12 @@
-"""Hot keys alone cut in time: the query finds them, and where to cut each, in a sample of its own events.
+"""Hot keys alone cut in time, where that pays: a job looks at a sample of keys first, while the plan is made.
 
-A key is *hot* if it has more than half of the events that a core would have if all had as many. Its events are listed
-in stretches of time ``[begin, finish)`` between *seams*, each with the stretch as one more column of its key; events of
-all other keys stay as they are, with null there. A seam is a time at which an event of that very key starts. So a
-snapshot begins and ends there anyway, nothing needs to be told about other stretches, and an event cut at its seams
-gives what the whole one gives. Windows of a regular grid are numbers first (`gpu_ops.engines.spark.windows`), and each
-is in one stretch alone.
+A key is *hot* if it has more than twice the events that a core would have if all had as many, or more than a task holds
+in memory. If there is none, nothing is cut, and the plan is what it is where nobody asks. If there is one, the query
+finds the hot keys in a sample of its own events, and where to cut each. Their events are listed in stretches of time
+``[begin, finish)`` between *seams*, each with the stretch as one more column of its key; events of all other keys stay
+as they are, with null there. A seam is a time at which an event of that very key starts. So a snapshot begins and ends
+there anyway, nothing needs to be told about other stretches, and an event cut at its seams gives what the whole one
+gives. Windows of a regular grid are numbers first (`gpu_ops.engines.spark.windows`), and each is in one stretch alone.
 
 The sample is of hashes of key and start: it is the same whenever and wherever it is drawn.
 """
@@ -13,19 +14,20 @@ The sample is of hashes of key and start: it is the same whenever and wherever i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import reduce, singledispatch
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  (its usual name)
 
+from gpu_ops.engines.spark.checks import our_errors
 from gpu_ops.engines.spark.sides import FragmentInput
 from gpu_ops.engines.spark.slice_policy import AFTER, BEFORE, asks_for_bounds
 from gpu_ops.engines.spark.slicing import SLICE, Cut, SliceRows, alive, both_sides, pairs_of
 from gpu_ops.engines.spark.stages import gathering_below
-from gpu_ops.engines.spark.type_codecs import encoded_names
-from gpu_ops.engines.spark.types import column
+from gpu_ops.engines.spark.type_codecs import encoded_names, encoded_schema
+from gpu_ops.engines.spark.types import all_known, column
 from gpu_ops.engines.spark.windows import by_number, numbers_of
 from gpu_ops.engines.spark.worker import Task
 from gpu_ops.plan.joins import Join
@@ -39,8 +41,10 @@ _BINS = 512
 _STRETCHES = 4
 """How many stretches a hot key has for each core's share of the events that it has: an event is in each in which it
 lives, so fewer cost less."""
-_MOST = 64
+_MOST = 256
 """Stretches of a key at most."""
+_PAYS = 2
+"""How many cores' shares of the events a key may have and stay whole: tasks of other keys keep the other cores busy."""
 
 
 @singledispatch
@@ -64,48 +68,116 @@ def _(node: Join) -> bool:
     return node.how == "inner"
 
 
-def cut_hot(first: Node, inputs: Sequence[FragmentInput], answer: pa.Schema, tasks: int) -> Cut:
+@dataclass(frozen=True)
+class Hot:
+    """What a look at the keys of a node's events found.
+
+    Attributes:
+        share: The part of all events from which on a key is cut; None where no key has it.
+        stretch: The part of all events that a stretch of such a key has.
+        said: What was found, in words.
+    """
+
+    share: float | None
+    stretch: float
+    said: str
+
+
+def look(sides: Sequence[tuple[DataFrame, Sequence[str]]], widths: Sequence[int], tasks: int, memory: int) -> Hot:
+    """Whether it pays to cut a key in time: a job counts the events of each key in a sample.
+
+    Args:
+        sides: For each input its events, with ``start``, and the columns of its key.
+        widths: For each input how many bytes an event has, about.
+        tasks: How many tasks a shuffle has.
+        memory: How many bytes of events a task holds in memory.
+    """
+    session = sides[0][0].sparkSession
+    cores = min(tasks, session.sparkContext.defaultParallelism)
+    names = [f"key_{at}" for at in range(len(sides[0][1]))]
+    samples = []
+    for (frame, keys), width in zip(sides, widths, strict=True):
+        by = [column(name) for name in keys]
+        named = [each.alias(name) for each, name in zip(by, names, strict=True)]
+        drawn = frame.where(F.pmod(F.xxhash64(*by, "start"), F.lit(_SAMPLED)) == 0)
+        samples.append(drawn.select(*named, F.lit(width).cast("long").alias("bytes")))
+    counted = (
+        reduce(DataFrame.union, samples)
+        .groupBy(*names)
+        .agg(F.count("bytes").alias("events"), F.sum("bytes").alias("bytes"))
+    )
+    # Null is never hot: in a join it meets nothing.
+    most = F.max(F.when(all_known(names), F.col("events")))
+    with our_errors():
+        found, events, size = counted.agg(most, F.sum("events"), F.sum("bytes")).collect()[0]
+    if not found:
+        return Hot(None, 1.0, f"a sample of one in {_SAMPLED} starts has no key")
+    part, size = found / events, size * _SAMPLED
+    share = min(_PAYS / cores, memory / size)
+    most_said = f"the key with most has {part:.0%} of some {events * _SAMPLED:,} events, {_bytes(part * size)}"
+    said = f"{most_said}; a task holds {_bytes(memory)}, and {_PAYS} of {cores} cores' shares are {_PAYS / cores:.0%}"
+    stretch = min(1 / (cores * _STRETCHES), memory / (2 * size))
+    return Hot(share if part > share else None, stretch, said)
+
+
+def _bytes(size: float) -> str:
+    return f"{size / (1 << 20):,.1f} MiB"
+
+
+def width_of(payload: pa.Schema) -> int:
+    """How many bytes an event has, about: its times, and each column as Spark estimates it."""
+    return 16 + sum(_width(field.type) for field in encoded_schema(payload))
+
+
+def _width(dtype: pa.DataType) -> int:
+    try:
+        return max(int(dtype.bit_width) // 8, 1)
+    except ValueError:  # texts and lists have no fixed width
+        return 20
+
+
+def cut_hot(first: Node, inputs: Sequence[FragmentInput], answer: pa.Schema, hot: Hot) -> Cut:
     """One pass of a node for which `cuts_hot` holds: its hot keys cut in time, all others whole.
 
     Args:
         first: The node, over plain columns.
         inputs: Its events.
         answer: The wanted columns of its results.
-        tasks: How many tasks a shuffle has.
+        hot: What the look at its keys has found.
     """
     if isinstance(first, Join):
         both = both_sides(first, inputs[0], inputs[1], answer)
-        return pairs_of(both, in_stretches(both.rows, both.keys, tasks))
+        return pairs_of(both, in_stretches(both.rows, both.keys, hot))
     assert isinstance(first, WindowAggregate)  # noqa: S101  (as `cuts_hot` says)
     (given,) = inputs
     keys = encoded_names(given.schema, first.group)
     grid = first.window.grid
     if grid is not None and grid.regular is not None:
-        shown = in_stretches(numbers_of(grid, grid.regular, given), keys, tasks)
+        shown = in_stretches(numbers_of(grid, grid.regular, given), keys, hot)
         return by_number(first, grid.regular, given, answer, shown)
     listing = SliceRows(given.schema, ())
-    shown = in_stretches(given.ticks, keys, tasks)
+    shown = in_stretches(given.ticks, keys, hot)
     rows = listing.rows(shown, F.greatest("low", "begin"), F.least("high", "finish"), {})
     feed = Feed(listing.schema, (SLICE, *first.group), None)
     task = Task(replace(first, input=feed), (listing.schema,), answer)
     return Cut(rows, task, listing.partition(first.group))
 
 
-def in_stretches(events: DataFrame, keys: Sequence[str], tasks: int) -> DataFrame:
+def in_stretches(events: DataFrame, keys: Sequence[str], hot: Hot) -> DataFrame:
     """Events of hot keys beside each stretch in which they live, by ``begin`` and ``finish``; others once, with nulls.
 
     Args:
         events: Their ``low`` and ``high`` (LONG), their keys, and more.
         keys: The columns of the keys; an event whose key is null is never listed twice.
-        tasks: How many tasks a shuffle has.
+        hot: What the look at the keys has found.
     """
     named = {name: f"__gpu_ops_hot_{at}" for at, name in enumerate(keys)}
-    hot = _stretches(events, keys, tasks).withColumnsRenamed(named)
+    stretches = _stretches(events, keys, hot).withColumnsRenamed(named)
     same = reduce(Column.__and__, (column(name) == column(own) for name, own in named.items()))
-    return events.join(F.broadcast(hot), same & alive(), "left").drop(*named.values())
+    return events.join(F.broadcast(stretches), same & alive(), "left").drop(*named.values())
 
 
-def _stretches(events: DataFrame, keys: Sequence[str], tasks: int) -> DataFrame:
+def _stretches(events: DataFrame, keys: Sequence[str], hot: Hot) -> DataFrame:
     """The stretches of hot keys: the columns of the keys, ``begin`` and ``finish``."""
     by = [column(name) for name in keys]
     number = F.xxhash64(*by, "low")
@@ -114,13 +186,11 @@ def _stretches(events: DataFrame, keys: Sequence[str], tasks: int) -> DataFrame:
     starts = binned.agg(F.count(F.lit(1)).alias("events"), F.min_by("low", number).alias("low"))
     sums = F.sum("events").alias("events"), F.sort_array(F.collect_list("low")).alias("starts")
     known = starts.groupBy(*by).agg(*sums)
-    cores = min(tasks, events.sparkSession.sparkContext.defaultParallelism)
     # The sample's own number of events: by the same shuffle, as it reads the same columns of it.
     sampled = starts.agg(F.sum(F.when(F.col("low").isNotNull(), F.col("events")))).scalar()
-    # How many cores' shares of the events the key has, in stretches.
-    wanted = F.col("events") * F.lit(cores * _STRETCHES) / F.greatest(sampled, F.lit(1))
-    number = F.least(F.floor(wanted), F.lit(_MOST), F.size("starts")).cast("int")
-    counted = known.withColumn("number", number).where("number > 1")
+    part = F.col("events") / F.greatest(sampled, F.lit(1))
+    number = F.least(F.ceil(part / F.lit(hot.stretch)), F.lit(_MOST), F.size("starts")).cast("int")
+    counted = known.where(part > F.lit(hot.share)).withColumn("number", number).where("number > 1")
     every = F.transform(
         F.sequence(F.lit(1), F.col("number") - 1),
         lambda at: F.element_at("starts", (at * F.size("starts") / F.col("number")).cast("int") + 1),
@@ -131,8 +201,15 @@ def _stretches(events: DataFrame, keys: Sequence[str], tasks: int) -> DataFrame:
     return counted.select(*by, F.explode(ends).alias("stretch")).select(*by, "stretch.begin", "stretch.finish")
 
 
-def hot_ways(keys: Sequence[str]) -> list[str]:
+def hot_ways(keys: Sequence[str], hot: Hot) -> list[str]:
     """How a node whose hot keys are cut runs, in words."""
-    found = "keys with more than half a core's share of the events are cut in time, as spark.gpu_ops.slices says so"
     moved = f"repartition by stretch, {', '.join(keys)}, then mapInArrow with the local engine"
-    return [f"Spark: {found}: found in a sample of one in {_SAMPLED} starts; {moved}"]
+    return [
+        f"Spark: hot keys are cut in time, as spark.gpu_ops.slices says so: {hot.said}",
+        f"their stretches are found in a sample of one in {_SAMPLED} starts; {moved}",
+    ]
+
+
+def whole_ways(hot: Hot) -> list[str]:
+    """Why hot keys of a node are not cut, although the session asks for it, in words."""
+    return [f"no key is cut in time, as that would not pay: {hot.said}"]

@@ -29,19 +29,37 @@ _DATA_FRAMES = {
 _MEMORY = "spark.gpu_ops.worker.memory"
 
 
-def worker_memory(frame: DataFrame) -> int | None:
+USUAL_MEMORY = 512 << 20
+"""How many bytes of events a task holds in memory where nobody says."""
+
+
+def worker_memory(session: SparkSession) -> int | None:
     """How many bytes of events each task may hold in memory by the session's settings; None if they do not say.
 
     Raises:
         PlanError: The setting is no number of bytes.
     """
-    said = frame.sparkSession.conf.get(_MEMORY, None)
-    if said is None:
-        return None
-    found = re.fullmatch(r"([1-9][0-9]*)([kmgt]?)b?", said.strip().lower())
-    if found is None:
+    said = session.conf.get(_MEMORY, None)
+    found = None if said is None else _bytes(said)
+    if said is not None and not found:
         raise PlanError(f"{_MEMORY} is {said!r}.", remedy="Say how many bytes, for instance 256m.")
-    return int(found[1]) << 10 * " kmgt".index(found[2] or " ")
+    return found
+
+
+def task_memory(session: SparkSession) -> int:
+    """How many bytes of events each task holds in memory, as far as the driver knows.
+
+    Raises:
+        PlanError: As `worker_memory`.
+    """
+    allowed = _bytes(session.conf.get("spark.executor.pyspark.memory", None) or "", "m")
+    return worker_memory(session) or (USUAL_MEMORY if allowed is None else allowed // 8)
+
+
+def _bytes(said: str, unit: str = " ") -> int | None:
+    """A size as Spark's settings write it; None if it is none."""
+    found = re.fullmatch(r"([1-9][0-9]*)([kmgt]?)b?", said.strip().lower())
+    return None if found is None else int(found[1]) << 10 * " kmgt".index(found[2] or unit)
 
 
 def has_plugin(session: SparkSession) -> bool:

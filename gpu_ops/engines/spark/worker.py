@@ -19,6 +19,7 @@ from gpu_ops.devices import choose
 from gpu_ops.engines.local.in_order import SortedFiles, Spill, can_run_in_order, in_order
 from gpu_ops.engines.spark.between_tasks import spare_the_next
 from gpu_ops.engines.spark.sending import concise
+from gpu_ops.engines.spark.session import USUAL_MEMORY
 from gpu_ops.engines.spark.sides import MARK, Slots, split
 from gpu_ops.engines.spark.type_codecs import decoded_arrays, encoded_arrays, encoded_names, encoded_schema
 from gpu_ops.plan.nodes import Feed, Node
@@ -251,7 +252,7 @@ def worker_memory() -> int:
     plan over them need several times as much; else 512 MiB.
     """
     allowed = int(os.environ.get("PYSPARK_EXECUTOR_MEMORY_MB", "-1"))
-    return (allowed << 20) // 8 if allowed > 0 else 512 << 20
+    return (allowed << 20) // 8 if allowed > 0 else USUAL_MEMORY
 
 
 def scratch_folder() -> str | None:
