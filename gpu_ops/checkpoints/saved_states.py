@@ -17,7 +17,7 @@ from gpu_ops.core import arrow_files
 from gpu_ops.core.arrow_buffers import booleans, integers, to_arrow
 from gpu_ops.core.bounds import TRUSTLESS, Bounds, naming
 from gpu_ops.core.json_kinds import ANY, TEXT, Many, Object, Whole, defect
-from gpu_ops.core.state_parts import Beyond, Parts, StatePart
+from gpu_ops.core.state_parts import ROW, Beyond, NewerValues, Parts, StatePart
 from gpu_ops.errors import SourceError
 from gpu_ops.microbatches.folders import Folder, writing
 
@@ -27,7 +27,10 @@ _APART = 1 << 20
 _PLACE = Object({"file": TEXT, "at": Whole(), "size": Whole()})
 _GONE = Object({"rows": _PLACE, "count": Whole()})
 _BEYOND = Object({"column": TEXT, "limit": Whole(-(2**63), 2**63 - 1)})
-_PART = Object({"rows": _PLACE}, {"name": TEXT, "passed": Whole(), "beyond": _BEYOND, "gone": _GONE})
+_CHANGED = Object({"rows": _PLACE, "name": TEXT})
+_PART = Object(
+    {"rows": _PLACE}, {"name": TEXT, "passed": Whole(), "beyond": _BEYOND, "gone": _GONE, "changed": Many(_CHANGED)}
+)
 _STATE = Object({"files": Many(StateFile.kind), "tables": Object(others=Many(_PART)), "facts": Object(others=ANY)})
 
 Fetch = Callable[[StateFile], pa.Buffer]
@@ -55,6 +58,14 @@ class SavedGone:
 
 
 @dataclass(frozen=True)
+class SavedNewerValues:
+    """Newer values of rows of a part, under their name."""
+
+    rows: SavedRows
+    name: str
+
+
+@dataclass(frozen=True)
 class SavedPart:
     """A part of a table in files; see `gpu_ops.core.state_parts.StatePart`."""
 
@@ -63,6 +74,7 @@ class SavedPart:
     passed: int = 0
     beyond: Beyond | None = None
     gone: SavedGone | None = None
+    changed: tuple[SavedNewerValues, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """It, as a manifest names it; what says nothing is left out."""
@@ -75,6 +87,8 @@ class SavedPart:
             made["beyond"] = {"column": self.beyond.column, "limit": self.beyond.limit}
         if self.gone is not None:
             made["gone"] = {"rows": self.gone.rows.to_json(), "count": self.gone.count}
+        if self.changed:
+            made["changed"] = [{"rows": each.rows.to_json(), "name": each.name} for each in self.changed]
         return made
 
 
@@ -141,6 +155,7 @@ class SavedState:
                 each.get("passed", 0),
                 None if beyond is None else Beyond(beyond["column"], beyond["limit"]),
                 None if gone is None else SavedGone(place(gone["rows"]), gone["count"]),
+                tuple(SavedNewerValues(place(newer["rows"]), newer["name"]) for newer in each.get("changed", ())),
             )
 
         tables = {name: tuple(map(part, parts)) for name, parts in said["tables"].items()}
@@ -151,6 +166,8 @@ def _places(part: SavedPart) -> Iterator[SavedRows]:
     yield part.rows
     if part.gone is not None:
         yield part.gone.rows
+    for each in part.changed:
+        yield each.rows
 
 
 def write_state(
@@ -188,7 +205,11 @@ def _write(files: _Files, saved: Mapping[str, SavedPart], part: StatePart) -> Sa
         gone = known.gone if known is not None else None
         if gone is None or gone.count != count:
             gone = SavedGone(files.add(_gone_table(part.gone, count), 0), count)
-    return SavedPart(rows, part.name, part.passed, part.beyond, gone)
+    newer = {} if known is None else {each.name: each for each in known.changed}
+    changed = tuple(
+        newer.get(each.name) or SavedNewerValues(files.add(each.rows(), 0), each.name) for each in part.changed
+    )
+    return SavedPart(rows, part.name, part.passed, part.beyond, gone, changed)
 
 
 class _Files:
@@ -233,7 +254,8 @@ class _Files:
     def whole(self, part: SavedPart) -> SavedPart:
         """A part whose files are described as they are now that they are whole."""
         gone = None if part.gone is None else replace(part.gone, rows=self._whole(part.gone.rows))
-        return replace(part, rows=self._whole(part.rows), gone=gone)
+        changed = tuple(replace(each, rows=self._whole(each.rows)) for each in part.changed)
+        return replace(part, rows=self._whole(part.rows), gone=gone, changed=changed)
 
     def _whole(self, rows: SavedRows) -> SavedRows:
         return replace(rows, file=self._made.get(rows.file.name, rows.file))
@@ -279,8 +301,12 @@ def read_state(
         of = f"{folder.address(saved.rows.file.name)} is damaged"
         _check_part(of, saved, rows)
         gone = None if saved.gone is None else _gone(of, table(saved.gone.rows), rows.num_rows)
+        changed = [
+            _changed(f"{folder.address(each.rows.file.name)} is damaged", each, table(each.rows), rows)
+            for each in saved.changed
+        ]
         is_known = saved.rows.file in sound and saved.name is not None
-        return StatePart(lambda: rows, saved.name, saved.rows.size, saved.passed, saved.beyond, gone, is_known)
+        return StatePart(lambda: rows, saved.name, saved.rows.size, saved.passed, saved.beyond, gone, is_known, changed)
 
     return {name: tuple(map(part, parts)) for name, parts in state.tables.items()}
 
@@ -293,6 +319,17 @@ def _check_part(of: str, saved: SavedPart, rows: pa.Table) -> None:
         kind = rows.schema.field(column).type if column in rows.column_names else None
         if kind is None or not (pa.types.is_integer(kind) or pa.types.is_timestamp(kind)):
             raise SourceError(f"{of}: it has no places {column!r}.", remedy=OLDER)
+
+
+def _changed(of: str, saved: SavedNewerValues, table: pa.Table, rows: pa.Table) -> NewerValues:
+    """Newer values, of rows that are there, and of columns that the rows have."""
+    first, *others = table.schema
+    right = first.equals(pa.field(ROW, pa.uint32())) and not any(column.null_count for column in table.columns)
+    right = right and all(pa.types.is_integer(each.type) and each in rows.schema for each in others)
+    at = integers(table.column(0).combine_chunks()).view(np.uint32).astype(np.int64) if right else None
+    if at is None or (len(at) and (int(at[-1]) >= rows.num_rows or bool((np.diff(at) <= 0).any()))):
+        raise SourceError(f"{of}: it has newer values of rows, and does not say of which.", remedy=OLDER)
+    return NewerValues(saved.name, lambda: table)
 
 
 def _gone(of: str, table: pa.Table, rows: int) -> Any:

@@ -1,4 +1,4 @@
-"""The parts of a table of a state: rows that never change, under a name, and which of them are still wanted."""
+"""The parts of a table of a state: rows that never change, under a name; which of them are wanted, and what changed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gpu_ops.core.arrow_buffers import in_one, integers, nulls
+from gpu_ops.core.arrow_buffers import in_one, integers, nulls, to_arrow
 from gpu_ops.core.state_tables import Tables
 
 
@@ -27,18 +27,36 @@ class Beyond:
     limit: int
 
 
+ROW = "row"
+"""The column of the places of rows in their part."""
+
+
+@dataclass(frozen=True)
+class NewerValues:
+    """Newer values of some rows of a part: these never change either.
+
+    Attributes:
+        name: A name that no other values and no rows have, had or will have.
+        rows: Gives `ROW`, the places of the rows in the part (uint32, ascending), and the newer values of some columns.
+    """
+
+    name: str
+    rows: Callable[[], pa.Table]
+
+
 @dataclass(frozen=True)
 class StatePart:
     """Some rows of a table of a state. The table is the wanted rows of its parts, one part after the other.
 
     Attributes:
-        rows: Gives all the rows, wanted or not.
+        rows: Gives all the rows, wanted or not, as they were at first.
         name: A name that no other rows have, had or will have; None for rows that are not kept apart from the others,
             and may be others at the next step.
         size: About how many bytes the rows are.
         passed: How many rows at the beginning are not wanted.
         beyond: Which of the others are wanted by their places; None for all.
         gone: Which rows are not wanted in any case, a bool for each; None for none.
+        changed: Newer values, the newest last.
         is_sound: Whether these rows were restored from the same file before, and were what their table asks for: then
             they are not looked at again.
 
@@ -55,6 +73,7 @@ class StatePart:
     beyond: Beyond | None = None
     gone: Any | None = None
     is_sound: bool = False
+    changed: Sequence[NewerValues] = ()
 
     @classmethod
     def of(cls, table: pa.Table) -> StatePart:
@@ -63,7 +82,7 @@ class StatePart:
 
     def wanted(self) -> pa.Table:
         """The rows that are wanted."""
-        rows = self.rows()
+        rows = with_changes(self.rows(), [each.rows() for each in self.changed])
         keep = None if self.gone is None else ~self.gone
         if self.beyond is not None:
             places = in_one(rows[self.beyond.column])
@@ -75,18 +94,52 @@ class StatePart:
         keep[: self.passed] = False
         return rows.take(pa.array(np.flatnonzero(keep)))
 
+    def doubtful(self) -> pa.Table:
+        """The rows that are to be looked at when it is restored: those that are wanted; of sound ones what changed."""
+        if not self.is_sound:
+            return self.wanted()
+        rows = self.rows()
+        if not self.changed:
+            return rows.slice(0, 0)
+        tables = [each.rows() for each in self.changed]
+        at = np.unique(np.concatenate([integers(in_one(each[ROW])).view(np.uint32) for each in tables]))
+        among = [each.set_column(0, ROW, _places(np.searchsorted(at, each[ROW].to_numpy()))) for each in tables]
+        return with_changes(rows.take(_places(at)), among)
+
+
+def with_changes(rows: pa.Table, changed: Sequence[pa.Table]) -> pa.Table:
+    """Rows with newer values of some of them.
+
+    Args:
+        rows: The rows.
+        changed: As `NewerValues.rows` gives them, the newest last.
+
+    Examples:
+        >>> newer = pa.table({"row": pa.array([1], pa.uint32()), "n": [5]})
+        >>> with_changes(pa.table({"n": [1, 2, 3]}), [newer])["n"].to_pylist()
+        [1, 5, 3]
+    """
+    names = dict.fromkeys(name for table in changed for name in table.column_names if name != ROW)
+    for name in names:
+        values = integers(in_one(rows[name])).copy()
+        for table in changed:
+            values[integers(in_one(table[ROW])).view(np.uint32)] = integers(in_one(table[name]))
+        kind = rows.schema.field(name)
+        rows = rows.set_column(rows.schema.get_field_index(name), kind, to_arrow(values, kind.type))
+    return rows
+
+
+def _places(at: Any) -> pa.Array:
+    return to_arrow(at.astype(np.uint32), pa.uint32())
+
 
 Parts = Mapping[str, Sequence[StatePart]]
 """A state: the parts of its tables, by the names of the tables."""
 
 
 def doubtful(parts: Parts) -> dict[str, pa.Table]:
-    """The tables that parts make up, without the rows of those that are known to be sound."""
-    return {
-        name: joined([part.rows().slice(0, 0) if part.is_sound else part.wanted() for part in each])
-        for name, each in parts.items()
-        if each
-    }
+    """The tables that parts make up, without the rows that are known to be sound."""
+    return {name: joined([part.doubtful() for part in each]) for name, each in parts.items() if each}
 
 
 def whole(parts: Parts) -> dict[str, pa.Table]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import zlib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from gpu_ops.checkpoints.cache import Cache
 from gpu_ops.checkpoints.saved_states import SavedState, read_state, write_state
 from gpu_ops.checkpoints.state_files import StateFile
-from gpu_ops.core.state_parts import Beyond, Parts, StatePart, doubtful, whole
+from gpu_ops.core.state_parts import Beyond, NewerValues, Parts, StatePart, doubtful, whole
 from gpu_ops.errors import SourceError
 from gpu_ops.microbatches.folders import LocalFolder
 
@@ -82,6 +83,51 @@ def test_only_what_is_new_is_written(tmp_path: Path) -> None:
     again = write_state(folder, "000000000003-", {"rows": [StatePart(_never, "r-1", gone=more)]}, {}, later)
     assert again.tables["rows"][0].gone == later.tables["rows"][0].gone
     assert {each.name for each in tmp_path.iterdir()} == before | {fresh}
+
+
+def _newer(name: str, at: list[int], values: list[int]) -> NewerValues:
+    return NewerValues(name, lambda: pa.table({"row": pa.array(at, pa.uint32()), "n": pa.array(values)}))
+
+
+def test_newer_values_are_written_once_and_hold(tmp_path: Path) -> None:
+    folder = LocalFolder(tmp_path)
+    rows = pa.table({"n": range(5), "t": list("abcde")})
+    parts = {"rows": [StatePart(lambda: rows, "r", passed=1, changed=[_newer("c-1", [1, 3], [10, 30])])]}
+    first = write_state(folder, "000000000001-", parts, {})
+    again = [NewerValues("c-1", _never), _newer("c-2", [3, 4], [33, 44])]
+    later = write_state(folder, "000000000002-", {"rows": [StatePart(_never, "r", changed=again)]}, {}, first)
+    assert SavedState.from_json("It", json.loads(json.dumps(later.to_json()))) == later
+    read = read_state(folder, later)
+    assert whole(read)["rows"].to_pylist() == [
+        {"n": 0, "t": "a"},
+        {"n": 10, "t": "b"},
+        {"n": 2, "t": "c"},
+        {"n": 33, "t": "d"},
+        {"n": 44, "t": "e"},
+    ]
+    assert whole(read_state(folder, first))["rows"]["n"].to_pylist() == [10, 2, 30, 4]
+    known = read_state(folder, later, is_sound=lambda _: True)
+    assert doubtful(known)["rows"].to_pylist() == [{"n": 10, "t": "b"}, {"n": 33, "t": "d"}, {"n": 44, "t": "e"}]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"row": pa.array([5], pa.uint32()), "n": [1]},
+        {"row": pa.array([3, 3], pa.uint32()), "n": [1, 2]},
+        {"row": pa.array([3], pa.int64()), "n": [1]},
+        {"row": pa.array([3], pa.uint32()), "n": pa.array([None], pa.int64())},
+        {"row": pa.array([3], pa.uint32()), "t": ["z"]},
+        {"row": pa.array([3], pa.uint32()), "m": [1]},
+    ],
+)
+def test_newer_values_of_what_is_not_there_are_refused(tmp_path: Path, wrong: dict[str, Any]) -> None:
+    rows = pa.table({"n": range(5), "t": list("abcde")})
+    changed = [NewerValues("c", lambda: pa.table(wrong))]
+    folder = LocalFolder(tmp_path)
+    saved = write_state(folder, "000000000001-", {"rows": [StatePart(lambda: rows, "r", changed=changed)]}, {})
+    with pytest.raises(SourceError, match="newer values"):
+        read_state(folder, saved)
 
 
 @pytest.mark.parametrize("cached", [False, True])

@@ -23,6 +23,7 @@ from gpu_ops.operators.aggregates.block import Column
 from gpu_ops.operators.events import Events, concat, present
 from gpu_ops.operators.joins import joins
 from gpu_ops.operators.joins.coverage import Matches, covered_until, covers_of, uncovered
+from gpu_ops.operators.joins.given_runs import CURSOR, GivenUpTo, given_up_to, move
 from gpu_ops.operators.joins.joins import OverlapPairs
 from gpu_ops.operators.operator import BatchInput, Stateless, StepInput
 from gpu_ops.operators.row_order import run_ends, run_starts
@@ -38,12 +39,6 @@ NULLS = 2
 """Null keys have numbers of their own, 0 on the left and 1 on the right, which the other side does not have."""
 
 _SIDES = ("left", "right")
-
-
-CURSOR = ("cursor", "numbers")
-"""The column of times up to which the pieces of an event without a partner have been given."""
-
-_GIVEN = "given"
 
 
 class IncrementalBinary(IncrementalOperator, family=True):
@@ -138,24 +133,6 @@ def _rows_declared(at: int, low: Field, high: Field, groups: int, frame: pa.Sche
     return columns | {"group": replace(columns["group"], besides=(at,), least=NULLS)}
 
 
-class _GivenUpTo(RowRuns):
-    """Rows whose cursors change; the current cursors are beside the runs."""
-
-    _whole = True
-
-    def _run(self, rows: AxisRows) -> Run[AxisRows]:
-        run = super()._run(rows)
-        if CURSOR in rows.columns:
-            run.beside[_GIVEN] = rows.columns[CURSOR].arrays[0].copy()
-        return run
-
-    def _rest(self, run: Run[AxisRows]) -> AxisRows:
-        if CURSOR not in run.rows.columns:
-            return super()._rest(run)
-        columns = {CURSOR: Column((run.beside[_GIVEN].copy(),), None)}
-        return super()._rest(replace(run, rows=replace(run.rows, columns=columns)))
-
-
 class IncrementalJoin(IncrementalBinary, nodes=(Join,)):
     """The steps of a join, but for a semi join: that one is several nodes.
 
@@ -167,7 +144,7 @@ class IncrementalJoin(IncrementalBinary, nodes=(Join,)):
     _node: Join
 
     def __init__(self, node: Join, device: Device) -> None:
-        kinds = [_GivenUpTo if alone else RowRuns for alone in node.alone]
+        kinds = [GivenUpTo if alone else RowRuns for alone in node.alone]
         kept = {side: kind(("group", "high"), device) for side, kind in zip(_SIDES, kinds, strict=True)}
         super().__init__(node, device, kept)
         self._sides = self._kept["left"], self._kept["right"]
@@ -240,12 +217,13 @@ class IncrementalJoin(IncrementalBinary, nodes=(Join,)):
         if not len(ended) and not met:
             return
         concerned = present(np.concatenate([ended, *met]), len(run.rows), device)
-        cursor, end = take(run.beside[_GIVEN], concerned), take(run.rows.high, concerned)
+        cursor, end = take(given_up_to(run), concerned), take(run.rows.high, concerned)
         numbered = [(np.searchsorted(concerned, rows), start, over) for rows, start, over in matches]
         final, moved = self._pieces(cursor, end, numbered, cti)
         self._oldest[at].remove(cursor[cursor < end])
         self._oldest[at].add(moved[(moved < end) & (end > cti)])
-        run.beside[_GIVEN][concerned] = moved
+        lasting = device.kernels.keep((moved != cursor) & (end > cti))
+        move(run, take(concerned, lasting), take(moved, lasting))
         rows, start, over = final
         if len(rows):
             frame = device.columns.take(run.rows.frame, take(concerned, rows))

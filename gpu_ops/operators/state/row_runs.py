@@ -175,7 +175,7 @@ class RowRuns(SortedRuns[AxisRows]):
 
         Args:
             part: What is known of it. If it is sound, its order is not looked at again.
-            rows: All its rows.
+            rows: All its rows, as they were at first.
             groups: How many groups there are.
 
         Returns:
@@ -183,6 +183,7 @@ class RowRuns(SortedRuns[AxisRows]):
         """
         array = self._device.columns.array
         run = Run(str(part.name), rows, len(rows), gone=None if part.gone is None else array(part.gone))
+        self._note(run, part)
         if not self._by_group:
             run.passed, run.left = part.passed, len(rows) - part.passed
         else:
@@ -197,6 +198,9 @@ class RowRuns(SortedRuns[AxisRows]):
         else:
             self.put_back(self._rest(run))
         return rest
+
+    def _note(self, run: Run[AxisRows], part: StatePart) -> None:
+        """Note beside a restored run what its part says of it; most need nothing."""
 
     def _is_run(self, rows: AxisRows, groups: int) -> bool:
         """Whether rows are in order, and of these groups."""
