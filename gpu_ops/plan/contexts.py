@@ -184,15 +184,20 @@ class Instances(_OverInstances):
         given = dict(zip(self.sides, below, strict=True))
         if "starts" not in given or self.keys == () or self.begins is not None or self.now or self.preset:
             raise one_order(what)
-        starts = given["starts"].by(self.keys, what) if self.keys else given["starts"]
+        # An instance that the clock ends is told the first move past its time; no other asks for moves.
+        starts = given["starts"]
+        if self.lasts is not None:
+            starts = starts.seeing(
+                self.lasts.ticks if isinstance(self.lasts, ClockSpan) and not self.lasts.months else None
+            )
+        starts = starts.by(self.keys, what) if self.keys else starts
         if "outer" in given:
             number = [(self.outer_number, self.outer_number)]
             starts = matched(starts, given["outer"], number, what, (self.started.names, ()))
         if "ends" in given:
             pairs = [*((name, name) for name in self.keyed), *self.on]
             starts = matched(starts, given["ends"], pairs, what, (self.started.names, ()))
-        # What the clock ends is told all its moves; and the first one is where the context begins.
-        return _of_instances(starts, INSTANCE).made().seeing(None)
+        return _of_instances(starts, INSTANCE).made()
 
     def describe(self) -> str:
         by = f" by {', '.join(self.keys)}" if self.keys else ""
@@ -265,7 +270,7 @@ class Within(_OverInstances):
     def split(self, below: Sequence[Split]) -> Split:
         known = (self.rows.schema.names, self.carries)
         rows = matched(below[0], below[1], self.on, "What all instances of a context take in", known)
-        return _of_instances(rows, self.number)
+        return replace(_of_instances(rows, self.number), arrive=below[0].arrive)
 
     def describe(self) -> str:
         on = ", ".join(f"{mine}={other}" for mine, other in self.on)
@@ -457,7 +462,7 @@ class TimedOutput(EndOutput):
         return [*super().needs(wanted), (CLOCK, ASK)]
 
     def split(self, below: Sequence[Split]) -> Split:
-        return super().split(below[:2])
+        return super().split(below[:2]).seeing(None)
 
     def describe(self) -> str:
         which = "the first delivery" if self.first else super().describe().removeprefix("EndOutput of ")

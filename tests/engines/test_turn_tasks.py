@@ -160,3 +160,22 @@ def test_contexts_over_two_streams_by_key(name: str, seed: int) -> None:
     tables = {"A": _drawn(seed, 40), "B": _drawn(seed + 1, 25)}
     (last,) = epl.query(OF_TWO[name], tables, until=30_000, time="at", order="seq")._node.all(AtClock)
     assert rows(_in_tasks(last).drop_columns(ORDER)) == rows(_found(last).drop_columns(ORDER))
+
+
+@pytest.mark.parametrize(
+    ("name", "spans"),
+    [
+        ("an aggregate", frozenset()),
+        ("started by one and ended by the other", frozenset()),
+        ("one for each event", frozenset()),
+        ("nested", frozenset()),
+        ("a window of time", frozenset({3_000_000})),
+        ("one for each event, ended by the clock", frozenset({4_000_000})),
+        ("ended by the clock", None),
+    ],
+)
+def test_contexts_are_told_the_moves_of_the_clock_that_they_wait_for(name: str, spans: frozenset[int] | None) -> None:
+    """The last one has outputs on a grid, which any move may pass."""
+    tables = {"A": _drawn(0, 4), "B": _drawn(1, 4)}
+    (last,) = epl.query(OF_TWO[name], tables, time="at", order="seq")._node.all(AtClock)
+    assert TurnFragment.of(last).spans == spans
