@@ -10,6 +10,7 @@ import narwhals as nw
 from gpu_ops.api.base import DataWindowed, Stream, Verbs, Windowed
 from gpu_ops.api.time_windows import aligned
 from gpu_ops.core.arguments import flag, whole, word
+from gpu_ops.core.own_errors import of_methods
 from gpu_ops.core.time import MIN_TIME, Duration, Instant, instant, positive_ticks
 from gpu_ops.errors import PlanError
 from gpu_ops.plan.arguments import OrderBy, several
@@ -21,6 +22,7 @@ from gpu_ops.plan.window_conditions import Until, window_condition
 from gpu_ops.plan.window_kinds import DataWindowKind
 
 
+@of_methods
 class Batching(Verbs[Stream, Windowed, DataWindowed]):
     """Verbs of a stream that make data windows of batches."""
 

@@ -15,7 +15,7 @@ from gpu_ops.core.arguments import flag, whole, word
 from gpu_ops.core.own_errors import of_methods
 from gpu_ops.core.time import MAX_TIME, Duration, positive_ticks
 from gpu_ops.core.turns import CLOCK, DUE, INSTANCE, PLACE, of_stream
-from gpu_ops.errors import ColumnError, PlanError, unknown_column
+from gpu_ops.errors import ColumnError, PlanError, refuse_names, shown, unknown_column
 from gpu_ops.plan.aggregates import count
 from gpu_ops.plan.arguments import Names, names
 from gpu_ops.plan.clock_windows import (
@@ -242,7 +242,10 @@ class ArrivalWindow(Delivering):
                 remedy="Make both of one g.arrivals(one, other), and windows of these.",
             )
         mine, theirs = self.schema.names, other.schema.names
+        if not isinstance(suffix, str):
+            raise PlanError(f"suffix is {shown(suffix)}, not a text.", remedy='Write suffix="_right", for instance.')
         renamed = {name: f"{name}{suffix}" if name in mine else name for name in theirs}
+        refuse_names(renamed.values())
         for name in renamed.values():
             if name in mine or list(renamed.values()).count(name) > 1:
                 raise ColumnError(
@@ -336,6 +339,11 @@ def _name_of(given: Expression) -> str:
 
 def _order(order_by: Names, descending: bool | Sequence[bool], answer: Mapping[str, Any]) -> tuple[RowKey, ...]:  # noqa: FBT001
     columns = names(order_by, where="order_by=")
+    said: object = descending  # whatever was handed in
+    if not isinstance(said, bool | Sequence) or isinstance(said, str | bytes):
+        raise PlanError(
+            f"descending is {shown(descending)}.", remedy="It is True or False, or one of these for each column."
+        )
     down = [descending] * len(columns) if isinstance(descending, bool) else list(descending)
     if len(down) != len(columns):
         raise PlanError(

@@ -247,7 +247,7 @@ class Manifests:
 
 def check_keep(keep: object) -> None:
     """Refuse to keep no checkpoint."""
-    if not isinstance(keep, int) or keep < 1:
+    if isinstance(keep, bool) or not isinstance(keep, int) or keep < 1:
         raise PlanError("One checkpoint is kept, or more.", remedy="Give keep=1 or more.")
 
 

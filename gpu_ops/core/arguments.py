@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from gpu_ops.errors import PlanError, shown
 
@@ -52,6 +53,26 @@ def whole(value: object, *, name: str, least: int = 1, most: int = MOST) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         said = f"of at least {least}, up to 2**40" if most == MOST else f"from {least:,} to {most:,}"
         raise PlanError(f"{name} is {shown(value)}.", remedy=f"Give a whole number {said}.")
+    return value
+
+
+def by_names(value: object, *, name: str, holds: str) -> Mapping[str, Any]:
+    """A mapping whose keys are texts; nothing for None.
+
+    Raises:
+        PlanError: It is none.
+
+    Examples:
+        >>> by_names({"Tick": {"price": "int"}}, name="types", holds="the properties of each type of event")
+        {'Tick': {'price': 'int'}}
+    """
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise PlanError(f"{name} is {shown(value)}.", remedy=f"It is a mapping from names to {holds}.")
+    for each in value:
+        if not isinstance(each, str):
+            raise PlanError(f"{name} has the name {shown(each)}, which is no text.", remedy="Give texts as names.")
     return value
 
 

@@ -107,7 +107,16 @@ def of_methods(kind: C) -> C:
 
 
 def translated(error: BaseException, function: Callable[..., Any], name: str | None = None) -> GpuOpsError | None:
-    """The error of ours for another error that a public function raised; None if that error passes."""
+    """The error of ours for another error that a public function raised, with its notes; None if that error passes."""
+    made = _translated(error, function, name)
+    if made is not None:
+        for note in getattr(error, "__notes__", []):
+            if note not in notes(error):  # places are in the text
+                made.add_note(note)
+    return made
+
+
+def _translated(error: BaseException, function: Callable[..., Any], name: str | None) -> GpuOpsError | None:
     if isinstance(error, _PASS) or _is_users(error):
         return None
     name = name or function.__qualname__

@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from gpu_ops.core.own_errors import of_methods
 from gpu_ops.epl.groups import StatementGroup
 from gpu_ops.epl.on_demand import queried
 from gpu_ops.epl.running import RunningStatement, SentDeliveries
@@ -16,6 +17,7 @@ from gpu_ops.epl.service import Service
 from gpu_ops.errors import PlanError, shown
 
 
+@of_methods
 class ServiceCalls:
     """The calls of a service: statements come, events come, the clock moves.
 

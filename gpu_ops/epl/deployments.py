@@ -42,7 +42,7 @@ from gpu_ops.epl.statements import (
 )
 from gpu_ops.epl.templates import CutText, Template, Templates, cut
 from gpu_ops.epl.variables import Variables, typed
-from gpu_ops.errors import ColumnError, PlanError, QueryFailedError
+from gpu_ops.errors import ColumnError, PlanError, QueryFailedError, is_one_of, shown
 from gpu_ops.operators.runtime.steps import FirstFailure, running
 from gpu_ops.plan.nodes import Feed
 from gpu_ops.texts.binding.expressions import constant
@@ -106,9 +106,9 @@ class Deployments:
 
     def __getitem__(self, name: str) -> RunningStatement:
         """A statement by its name."""
-        if name not in self.statements:
+        if not is_one_of(name, self.statements):
             known = ", ".join(self.statements) or "none"
-            raise PlanError(f"There is no statement {name!r}.", remedy=f"Deployed: {known}.")
+            raise PlanError(f"There is no statement {shown(name)}.", remedy=f"Deployed: {known}.")
         return self.statements[name]
 
     def add_type(self, name: str, schema: pa.Schema) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 
+from gpu_ops.core.own_errors import of_methods
 from gpu_ops.epl.calls import ServiceCalls
 from gpu_ops.epl.deployments import Deployments
 from gpu_ops.epl.parsing import parse
@@ -21,6 +22,7 @@ _AT_TIMES = {"timetolive", "time_order"}
 _CALENDAR = {"month", "year"}
 
 
+@of_methods
 class IsolatedService(ServiceCalls):
     """An isolated service of a runtime; `Runtime.isolated` makes it.
 

@@ -9,7 +9,7 @@ from gpu_ops.epl.grammar import GRAMMAR
 from gpu_ops.epl.lexer import Lexer
 from gpu_ops.epl.messages import unexpected
 from gpu_ops.epl.statements import Statement
-from gpu_ops.texts.parsing import Language, ParserTables, read, tables_of
+from gpu_ops.texts.parsing import Language, ParserTables, check_text, read, tables_of
 
 _ESPER = Language(GRAMMAR, Builder, Lexer, unexpected)
 
@@ -45,6 +45,7 @@ def parse(text: str) -> tuple[Statement, ...]:
             select * form Withdrawal
                      ^
     """
+    check_text(text)
     return _statements(text)
 
 

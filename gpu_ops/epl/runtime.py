@@ -10,7 +10,9 @@ from typing import Any, Self
 
 import pyarrow as pa
 
+from gpu_ops.core.arguments import by_names, path_like, word
 from gpu_ops.core.bounds import Bounds
+from gpu_ops.core.own_errors import of_methods, own_errors
 from gpu_ops.core.time import Duration
 from gpu_ops.epl.calls import ServiceCalls
 from gpu_ops.epl.checkpoints import read_runtime, write_runtime
@@ -26,6 +28,7 @@ from gpu_ops.texts.sent_rows import milliseconds, system_time
 from gpu_ops.texts.timer import Timer
 
 
+@of_methods
 class Runtime(ServiceCalls):
     """Statements, their events, and a clock.
 
@@ -48,6 +51,7 @@ class Runtime(ServiceCalls):
         [{'account': 'a', 'total': 11}]
     """
 
+    @own_errors
     def __init__(
         self,
         types: Mapping[str, Mapping[str, Any] | pa.Schema] | None = None,
@@ -57,10 +61,9 @@ class Runtime(ServiceCalls):
         default_selector: str = "istream",
         device: str = "cpu",
     ) -> None:
-        if default_selector not in {"istream", "irstream"}:
-            raise PlanError(f"default_selector is {default_selector!r}.", remedy='Say "istream" or "irstream".')
-        if clock not in {"manual", "system"}:
-            raise PlanError(f"clock is {clock!r}.", remedy='Say "manual" or "system".')
+        word(default_selector, ["istream", "irstream"], name="default_selector")
+        word(clock, ["manual", "system"], name="clock")
+        given = by_names(types, name="types", holds="the properties of each type of event")
         if clock == "system" and start is not None:
             raise PlanError("The system's clock has no start.", remedy="Leave start= out.")
         self.errors: list[tuple[str, Exception]] = []
@@ -70,7 +73,7 @@ class Runtime(ServiceCalls):
         super().__init__(Service(self._deployments, self._turns, first, system=clock == "system"), threading.RLock())
         self._isolated: dict[str, IsolatedService] = {}
         self._timer: Timer | None = None
-        for name, fields in (types or {}).items():
+        for name, fields in given.items():
             self._deployments.add_type(name, fields if isinstance(fields, pa.Schema) else event_type(fields))
 
     # Statements
@@ -277,11 +280,13 @@ class Runtime(ServiceCalls):
             >>> [each.new.to_pylist() for each in again.send("Withdrawal", {"amount": 7})]
             [[{'total': 13}]]
         """
+        path_like(path, name="path")
         with self._lock:
             services = [self._service, *(each.service for each in self._isolated.values())]
             write_runtime(Path(path), self._deployments, self._turns, services, keep)
 
     @classmethod
+    @own_errors
     def restore(
         cls, path: str | Path, *, device: str = "cpu", trust: bool = False, max_bytes: int | None = None
     ) -> Self:
@@ -297,6 +302,7 @@ class Runtime(ServiceCalls):
             SourceError: There is no checkpoint, or it is damaged, or this version of gpu_ops plans a statement
                 otherwise than the one that wrote it.
         """
+        path_like(path, name="path")
         made = cls(device=device)
         facts = read_runtime(Path(path), Bounds(trust, max_bytes), made._deployments)
         made._turns.next = facts.turn

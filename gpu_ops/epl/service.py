@@ -20,7 +20,8 @@ from gpu_ops.epl.groups import StatementGroup
 from gpu_ops.epl.named_windows import RunningWindow, Triggered
 from gpu_ops.epl.order import Order, SomeTurns, order_of
 from gpu_ops.epl.running import DeliveredPart, RunningStatement, SentDeliveries
-from gpu_ops.errors import PlanError, QueryFailedError
+from gpu_ops.errors import PlanError, QueryFailedError, is_one_of
+from gpu_ops.errors import shown as said
 from gpu_ops.ingest.turn_numbers import moves, shown
 from gpu_ops.operators.runtime.steps import FirstFailure
 from gpu_ops.plan.nodes import Feed
@@ -229,9 +230,9 @@ class Service:
         return self._timed(tables, every[order], owners[order])
 
     def _schema(self, type_name: str) -> pa.Schema:
-        if type_name not in self._deployments.types:
+        if not is_one_of(type_name, self._deployments.types):
             raise PlanError(
-                f"There is no type of events {type_name!r}.",
+                f"There is no type of events {said(type_name)}.",
                 remedy=f"Known: {', '.join(self._deployments.types) or 'none'}.",
             )
         return self._deployments.types[type_name]

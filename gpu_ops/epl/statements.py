@@ -22,6 +22,7 @@ from gpu_ops.epl.queries import (
     listed_behind,
     words,
 )
+from gpu_ops.errors import PlanError, shown
 from gpu_ops.texts.expressions import (
     Expression,
     FunctionCall,
@@ -524,13 +525,21 @@ Body: TypeAlias = (
 def unparse(statements: Iterable[Statement]) -> str:
     """The text of statements: parsed again, it gives statements that are equal to these.
 
+    Raises:
+        PlanError: One of them is no statement.
+
     Examples:
         >>> from gpu_ops.epl import parse, unparse
         >>> print(unparse(parse("SELECT a FROM T WHERE (b > 1) ; select * from U")))
         select a from T where b>1;
         select * from U
     """
-    return ";\n".join(map(str, statements))
+    said: object = statements  # whatever was handed in
+    given: list[object] = list(said) if isinstance(said, Iterable) else [said]
+    for each in given:
+        if not isinstance(each, Statement):
+            raise PlanError(f"{shown(each)} is no statement.", remedy="Give what parse returns.")
+    return ";\n".join(map(str, given))
 
 
 def _condition(word: str, condition: Condition | None) -> str:

@@ -125,6 +125,8 @@ def whole_or_nothing(target: Path, if_exists: IfExists) -> Iterator[Any]:
     It takes over the mode of a file that it replaces. A link is replaced itself: its target stays as it is, so that
     nobody can have other files overwritten by putting a link there.
     """
+    if not target.name:
+        raise SourceError(f'The path "{target}" names a folder, and no file.', remedy="Add the file's name.")
     temporary = _beside(target)
     try:
         with temporary.open("xb") as unfinished:

@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 import pyarrow as pa
 
 from gpu_ops.core.time import format_time
-from gpu_ops.errors import PlanError, unknown_column
+from gpu_ops.errors import PlanError, shown, unknown_column
 from gpu_ops.plan.nodes import Node, Unary
 from gpu_ops.plan.window_kinds import GridKind
 from gpu_ops.plan.windows import WindowAggregate
@@ -75,10 +75,10 @@ def fill_values(fill: Any) -> FillValue | Mapping[str, FillValue]:
     """
     words = fill.values() if isinstance(fill, Mapping) else [fill]
     for each in words:
-        if each not in get_args(FillValue) or not isinstance(each, str):
-            zero = not isinstance(each, bool) and each == 0
+        if not isinstance(each, str) or each not in get_args(FillValue):
+            zero = isinstance(each, int | float) and not isinstance(each, bool) and each == 0
             raise PlanError(
-                f"fill={each!r} is no way to fill a window without events.",
+                f"fill={shown(each)} is no way to fill a window without events.",
                 remedy='Write fill="zero".'
                 if zero
                 else 'It is "null", "zero" or "last"; or one of these by name: '

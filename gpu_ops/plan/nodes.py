@@ -15,7 +15,7 @@ import pyarrow as pa
 from gpu_ops.core.time import LIFETIME
 from gpu_ops.core.turns import CLOCK
 from gpu_ops.core.types import storage
-from gpu_ops.errors import ColumnError, PlanError, unknown_column
+from gpu_ops.errors import ColumnError, PlanError, is_one_of, unknown_column
 from gpu_ops.ingest.advance import Advance
 from gpu_ops.plan.expression_text import for_readers, line_text
 from gpu_ops.plan.expressions import (
@@ -734,7 +734,7 @@ def check_known(schema: pa.Schema, names: Iterable[str], *, what: str = "stream"
         ColumnError: A column is unknown.
     """
     for name in names:
-        if name not in schema.names:
+        if not is_one_of(name, schema.names):  # whatever was handed in
             raise unknown_column(name, schema.names, what=what)
 
 

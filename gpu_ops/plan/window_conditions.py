@@ -143,9 +143,8 @@ def window_condition(schema: pa.Schema, condition: Expression, *, where: str) ->
     read = spoken(schema, made)
     for name, (_, column) in read.items():
         if name not in fields.names:
-            raise ColumnError(
-                f"There is no sum of {schema.field(column).type}.", column=column, remedy="Cast it first."
-            )
+            dtype = schema.field(column).type if column in schema.names else TIME_TYPE
+            raise ColumnError(f"There is no sum of {dtype}.", column=column, remedy="Cast it first.")
     try:
         check_boolean(fields, made, where=where)
     except ColumnError as error:

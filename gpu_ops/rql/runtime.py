@@ -12,15 +12,16 @@ from typing import Any, Self
 import numpy as np
 import pyarrow as pa
 
-from gpu_ops.core.arguments import callback, whole
+from gpu_ops.core.arguments import by_names, callback, path_like, whole
 from gpu_ops.core.bounds import Bounds
 from gpu_ops.core.cycles import CYCLE_NUMBER, Schedule
+from gpu_ops.core.own_errors import of_methods, own_errors
 from gpu_ops.core.state_tables import OLDER
 from gpu_ops.core.time import MAX_TIME, TICK, TIME_TYPE, Duration, positive_ticks
 from gpu_ops.core.turns import CLOCK, PLACE, TURN
 from gpu_ops.devices import check_name
 from gpu_ops.engines.local.placing import place
-from gpu_ops.errors import ColumnError, GpuOpsError, PlanError, SourceError
+from gpu_ops.errors import ColumnError, GpuOpsError, PlanError, SourceError, is_one_of, shown
 from gpu_ops.operators.runtime.steps import running
 from gpu_ops.plan.cycles import Intake
 from gpu_ops.plan.nodes import Feed
@@ -71,6 +72,7 @@ class SentCycles(Sequence[CycleResult]):
         return iter(self._results)
 
 
+@of_methods
 class CycleRuntime:
     """Queries in cycles, their streams and tables, and a clock.
 
@@ -104,6 +106,7 @@ class CycleRuntime:
         7 1 [{'ip': 'a', 'n': 2}]
     """
 
+    @own_errors
     def __init__(
         self,
         types: Mapping[str, Mapping[str, Any] | pa.Schema],
@@ -123,7 +126,10 @@ class CycleRuntime:
         if self._refresh < 1:
             raise PlanError("refresh is less than a millisecond.", remedy='Say refresh="1s".')
         check_name(device)
-        self._device, self._aggregates = device, dict(aggregates or {})
+        known_types = by_names(types, name="types", holds="the columns of each stream")
+        known_times = by_names(times, name="times", holds="the column with each stream's times")
+        known_tables = by_names(tables, name="tables", holds="the columns of each table")
+        self._device, self._aggregates = device, dict(by_names(aggregates, name="aggregates", holds="functions"))
         for name, function in self._aggregates.items():
             callback(
                 function, name=f"aggregates[{name!r}]", takes="names of columns and constants, and gives an aggregate"
@@ -132,12 +138,12 @@ class CycleRuntime:
         self._queries: dict[str, RunningCycles] = {}
         self._streams: dict[str, KnownStream] = {}
         self._tables: dict[str, _RunningTable] = {}
-        for name, fields in types.items():
-            self._streams[name] = _known(name, column_types(fields), (times or {}).get(name, ""))
-        for name in times or {}:
+        for name, fields in known_types.items():
+            self._streams[name] = _known(name, column_types(fields), known_times.get(name, ""))
+        for name in known_times:
             if name not in self._streams:
                 raise PlanError(f"times= names {name!r}, which is no stream.", remedy="Give its columns too.")
-        for name, fields in (tables or {}).items():
+        for name, fields in known_tables.items():
             if name in self._streams:
                 raise PlanError(f"{name!r} is a stream and a table.", remedy="Name one of them otherwise.")
             schema = column_types(fields)
@@ -160,8 +166,8 @@ class CycleRuntime:
 
     def __getitem__(self, name: str) -> RunningCycles:
         """A query by its name."""
-        if name not in self._queries:
-            raise PlanError(f"There is no query {name!r}.", remedy=f"Known: {', '.join(self._queries) or 'none'}.")
+        if not is_one_of(name, self._queries):
+            raise PlanError(f"There is no query {shown(name)}.", remedy=f"Known: {', '.join(self._queries) or 'none'}.")
         return self._queries[name]
 
     def register(
@@ -199,17 +205,19 @@ class CycleRuntime:
             ColumnError: The query has a column `cycle` or `at`, as results have.
         """
         with self._lock:
-            if not name:
-                raise PlanError("A query has no name.", remedy="Give a text.")
+            called: object = name  # whatever was handed in
+            if not isinstance(called, str) or not called:
+                raise PlanError(f"The name of a query is {shown(name)}.", remedy="Give a text.")
             if name in self._queries or name in self._streams or name in self._tables:
                 raise PlanError(f"There is a query, a stream or a table {name!r}.", remedy="Take another name.")
+            known_sizes = by_names(sizes, name="sizes", holds="sizes by key")
             given = {
-                "weights": dict(weights or {}),
+                "weights": dict(by_names(weights, name="weights", holds="how much of a cycle an event asks for")),
                 "every": 0 if every is None else positive_ticks(every, name="every") // _MILLISECOND,
                 "pauses": [[int(begin), int(end)] for begin, end in pauses],
-                "waiting": dict(waiting or {}),
-                "sizes": {each: _listed(by_key) for each, by_key in (sizes or {}).items()},
-                "baselines": dict(baselines or {}),
+                "waiting": dict(by_names(waiting, name="waiting", holds="how many rows may wait")),
+                "sizes": {each: _listed(by_key) for each, by_key in known_sizes.items()},
+                "baselines": dict(by_names(baselines, name="baselines", holds="numbers")),
                 "seed": whole(seed, name="seed", least=0),
             }
             made = self._add(name, text, given)
@@ -295,9 +303,9 @@ class CycleRuntime:
             ColumnError: A column is missing, or a value is of another type.
         """
         with self._lock:
-            if stream not in self._streams or stream in self._queries:
+            if not is_one_of(stream, self._streams) or stream in self._queries:
                 raise PlanError(
-                    f"There is no stream {stream!r}.",
+                    f"There is no stream {shown(stream)}.",
                     remedy=f"Known: {', '.join({*self._streams} - {*self._queries}) or 'none'}.",
                 )
             known = self._streams[stream]
@@ -311,8 +319,9 @@ class CycleRuntime:
         again.
         """
         with self._lock:
-            if table not in self._tables:
-                raise PlanError(f"There is no table {table!r}.", remedy=f"Known: {', '.join(self._tables) or 'none'}.")
+            if not is_one_of(table, self._tables):
+                known_names = ", ".join(self._tables) or "none"
+                raise PlanError(f"There is no table {shown(table)}.", remedy=f"Known: {known_names}.")
             known = self._tables[table]
             given = table_of(rows, known.schema)
             times = np.full(len(given), self._clock) if at is None else arrival_times(at, len(given))
@@ -351,6 +360,7 @@ class CycleRuntime:
         Raises:
             SourceError: The file system refuses. Then an older checkpoint at the path is unchanged.
         """
+        path_like(path, name="path")
         with self._lock:
             streams = {name: each for name, each in self._streams.items() if name not in self._queries}
             facts = {
@@ -365,6 +375,7 @@ class CycleRuntime:
             write_cycles(Path(path), facts, schemas, contents, self.queries, keep)
 
     @classmethod
+    @own_errors
     def restore(
         cls,
         path: str | Path,
@@ -388,6 +399,7 @@ class CycleRuntime:
                 gpu_ops plans a query otherwise
                 than the one that wrote it.
         """
+        path_like(path, name="path")
         bounds = Bounds(trust, max_bytes)
         written = read_cycles(Path(path), bounds)
         facts = written.facts

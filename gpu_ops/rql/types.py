@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
+from gpu_ops.core.arguments import by_names
 from gpu_ops.texts.binding.types import event_type
 
 
@@ -26,6 +27,7 @@ def column_types(fields: Mapping[str, str | pa.DataType] | pa.Schema) -> pa.Sche
     """
     if isinstance(fields, pa.Schema):
         return fields
+    fields = by_names(fields, name="The columns", holds="types")
     given = {
         name: "long" if isinstance(each, str) and each.lower() == "timestamp" else each for name, each in fields.items()
     }

@@ -10,6 +10,7 @@ from itertools import accumulate
 from threading import Lock
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from gpu_ops.errors import PlanError, shown
 from gpu_ops.texts.expressions import Syntax, TextPlace
 from gpu_ops.texts.placed_error import PlacedError, failure_at, shown_in
 
@@ -190,9 +191,21 @@ def read(language: Language, text: str) -> Any:
     Raises:
         TextError: The text cannot be read; the error shows the place and says what can stand there. Or it asks for
             something that gpu_ops does not have.
+        PlanError: It is no text.
     """
+    check_text(text)
     with shown_in(text):
         return _run(language, tables_of(language), text)
+
+
+def check_text(text: object) -> None:
+    """Refuse what is no text.
+
+    Raises:
+        PlanError: It is none.
+    """
+    if not isinstance(text, str):
+        raise PlanError(f"{shown(text)} is no text of statements.", remedy='Write "select * from Withdrawal".')
 
 
 def _run(language: Language, table: ParserTables, text: str) -> Any:

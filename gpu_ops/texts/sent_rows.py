@@ -12,26 +12,41 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from gpu_ops.core.time import MAX_TIME, MIN_TIME
 from gpu_ops.errors import ColumnError, PlanError, shown
 from gpu_ops.ingest.turn_numbers import numbered
 from gpu_ops.texts.binding.types import type_name
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
+_FIRST, _LAST = -(-MIN_TIME // 1000), MAX_TIME // 1000
+"""The milliseconds that the clock can show, of the years 1 to 9999."""
+
 
 def milliseconds(time: int | dt.datetime) -> int:
     """A time as milliseconds since 1970.
 
     Raises:
-        PlanError: It is no time, or has no zone.
+        PlanError: It is no time, has no zone, or is not in the years 1 to 9999.
     """
     if isinstance(time, dt.datetime):
         if time.tzinfo is None:
             raise PlanError("The clock has no local time.", remedy="Give a datetime with a zone.")
         return (time - _EPOCH) // dt.timedelta(milliseconds=1)
-    if isinstance(time, bool) or not isinstance(time, int | np.integer):
+    # NumPy's durations are integers to Python.
+    if isinstance(time, bool | np.timedelta64) or not isinstance(time, int | np.integer):
         raise PlanError(f"A time is {shown(time)}.", remedy="Give milliseconds since 1970, or an aware datetime.")
+    if not _FIRST <= time <= _LAST:
+        raise _out_of_range(int(time), "A time is")
     return int(time)
+
+
+def _out_of_range(time: int, what: str) -> PlanError:
+    return PlanError(
+        f"{what} {time}, which is no millisecond of the years 1 to 9999.",
+        remedy="Times are milliseconds since 1970: divide microseconds by 1,000 and nanoseconds by 1,000,000, "
+        "or give timestamps.",
+    )
 
 
 def system_time() -> int:
@@ -77,7 +92,7 @@ def _times(at: Any, count: int, name: str) -> Any:
         if pa.types.is_timestamp(given.type):
             given = pc.floor_temporal(given, unit="millisecond").cast(pa.timestamp("ms", given.type.tz))
         times = given if given.type == pa.int64() else given.cast(pa.int64())
-    except (TypeError, ValueError, pa.ArrowException) as error:
+    except (TypeError, ValueError, LookupError, pa.ArrowException) as error:
         raise PlanError(
             f"{name} has no times: {error}", remedy="Give milliseconds since 1970, or timestamps, one for each row."
         ) from error
@@ -86,7 +101,11 @@ def _times(at: Any, count: int, name: str) -> Any:
     if times.null_count:
         row = pc.index(times.is_null(), value=True).as_py()
         raise PlanError(f"{name} has no time for row {row}.", remedy="Give one for each row.")
-    return times.to_numpy()
+    made = times.to_numpy()
+    if len(made) and (made.min() < _FIRST or made.max() > _LAST):
+        row = int(np.flatnonzero((made < _FIRST) | (made > _LAST))[0])
+        raise _out_of_range(int(made[row]), f"{name} has for row {row} the time")
+    return made
 
 
 def timed_rows(rows: Any, schema: pa.Schema, time: str) -> tuple[pa.Table, Any]:

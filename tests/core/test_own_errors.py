@@ -11,6 +11,7 @@ import queue
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import narwhals as nw
@@ -23,7 +24,7 @@ import pytest
 from typer.testing import CliRunner
 
 import gpu_ops as g
-from gpu_ops import plot
+from gpu_ops import epl, plot, rql
 from gpu_ops.apps.cli import app
 from gpu_ops.core.own_errors import own_errors
 from tests.support.ticks import us
@@ -62,6 +63,8 @@ WRONG: list[Any] = [
     *(pl.Series([1]), pd.Series([1]), TABLE, pl.col("v"), g.col("v"), g.lit(1), g.count(), g.Int64, pa.int64()),
     *(datetime.timedelta(-1), datetime.timedelta.max, datetime.datetime(2020, 1, 1), datetime.date(2020, 1, 1)),  # noqa: DTZ001
 ]
+
+PRINTED = [value for value in WRONG if not isinstance(value, Unprintable)]
 
 
 def is_ours(call: Callable[[], object]) -> bool:
@@ -233,6 +236,11 @@ def _advanced(name: str, value: Any) -> None:
     events().advance_time(**given).collect(device="cpu")
 
 
+def _arrivals_joined(suffix: Any) -> object:
+    one, two = g.arrivals(events(), events(), order="v")
+    return one.last(1).join(two.last(1), suffix=suffix).deliveries("v")
+
+
 VERBS: dict[str, Callable[[Any], object]] = {
     "join how": lambda x: events().join(events(), how=x),
     "join strategy": lambda x: events().join(events(), strategy=x),
@@ -247,6 +255,18 @@ VERBS: dict[str, Callable[[Any], object]] = {
     "collect exact": lambda x: events().collect(exact=x),
     "explain device": lambda x: events().explain(device=x),
     "restore": lambda x: g.restore("nowhere", x),
+    "hopping fill": lambda x: events().hopping("2s", "1s", fill=x).agg(n=g.count()),
+    "keep_while": lambda x: events().keep_while(x),
+    "batches_until": lambda x: events().batches_until(x),
+    "arrivals by": lambda x: g.arrivals(events()).by(x),
+    "arrivals unique": lambda x: g.arrivals(events()).unique(x),
+    "arrivals first_unique": lambda x: g.arrivals(events()).first_unique(x),
+    "arrivals events": lambda x: g.arrivals(events()).events(x),
+    "deliveries by": lambda x: g.arrivals(events()).last(1).deliveries(by=x, n=g.count()),
+    "deliveries descending": lambda x: g.arrivals(events()).last(1).deliveries("v", order_by="v", descending=x),
+    "deliveries join suffix": _arrivals_joined,
+    "push input": lambda x: events().start(device="cpu").push(TABLE, input=x),
+    "advance input": lambda x: events().start(device="cpu").advance("1970-01-01T00:00:01Z", input=x),
     **{
         f"advance_time {name}": partial(_advanced, name)
         for name in ("every", "final", "late", "late_ends", "snapped", "advance_with")
@@ -256,8 +276,7 @@ VERBS: dict[str, Callable[[Any], object]] = {
 
 @pytest.mark.parametrize("name", VERBS)
 def test_wrong_argument_of_a_verb(name: str) -> None:
-    given = [value for value in WRONG if not isinstance(value, Unprintable)]
-    assert [value for value in given if not is_ours(lambda: VERBS[name](value))] == []  # noqa: B023
+    assert [value for value in PRINTED if not is_ours(lambda: VERBS[name](value))] == []  # noqa: B023
 
 
 @pytest.mark.parametrize("name", ["sum", "mean", "median", "variance", "standard_deviation", "mean_absolute_deviation"])
@@ -285,3 +304,119 @@ def test_an_expression_of_a_type_that_arrow_does_not_have_is_refused() -> None:
 def test_a_path_with_a_zero_in_it_is_refused_as_the_system_does(ask: Callable[[str], object]) -> None:
     with pytest.raises(g.SourceError, match=r"system refuses .*embedded null"):
         ask("a\0b.parquet")
+
+
+@pytest.mark.parametrize("path", ["", ".", "/"])
+def test_a_checkpoint_at_a_path_without_a_name_is_refused(path: str) -> None:
+    live = events().start(device="cpu")
+    with pytest.raises(g.SourceError, match="names a folder, and no file"):
+        live.checkpoint(path)
+
+
+def test_however_many_checkpoints_are_to_be_kept_writing_one_is_quick(tmp_path: Path) -> None:
+    live = events().start(device="cpu")
+    for _ in range(4):
+        live.checkpoint(tmp_path / "c", keep=2**63)
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["c", "c.1", "c.2", "c.3"]
+    live.checkpoint(tmp_path / "c", keep=3)
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["c", "c.1", "c.2"]
+
+
+def test_a_sum_of_starts_in_a_window_is_refused() -> None:
+    with pytest.raises(g.ColumnError, match=r"no sum of timestamp.*column 'start'"):
+        events().keep_while(g.window.sum("start") > 1)
+
+
+METHODS = [g.Stream, g.DeliveredStream, g.Windowed, g.DataWindowed, g.ArrivalStream, g.ArrivalWindow, g.CycleStream]
+CALLED = [g.CyclePartition, g.CyclePartitions, g.CycleTables, g.Store, g.Epochs, epl.Runtime, rql.Runtime]
+
+
+@pytest.mark.parametrize("kind", [*METHODS, *CALLED, epl.IsolatedService], ids=lambda kind: kind.__qualname__)
+def test_each_public_method_has_the_net(kind: type) -> None:
+    methods = {name: inspect.getattr_static(kind, name) for name in dir(kind) if not name.startswith("_")}
+    methods = {name: each.__func__ if isinstance(each, classmethod) else each for name, each in methods.items()}
+    bare = [
+        name for name, each in methods.items() if isinstance(each, FunctionType) and not hasattr(each, "__wrapped__")
+    ]
+    assert bare == []
+
+
+AGGREGATES = [
+    each
+    for name in g.__all__
+    if isinstance(each := getattr(g, name), FunctionType) and each.__module__.startswith("gpu_ops.plan.")
+]
+
+
+@pytest.mark.parametrize("aggregate", AGGREGATES, ids=lambda each: each.__name__)
+def test_wrong_argument_of_an_aggregate(aggregate: Callable[..., Any]) -> None:
+    parameters = inspect.signature(aggregate).parameters
+    sound: dict[str, Any] = {"n": 1, "k": 1, "q": 0.5, "unit": "1s", "schema": pa.schema([("x", pa.int64())])}
+    given = {name: sound.get(name, "v") for name, each in parameters.items() if each.default is each.empty}
+
+    def asked(name: str, value: object) -> object:
+        return events().snapshot().agg(x=aggregate(**(given | {name: value})))
+
+    for name, parameter in parameters.items():
+        if parameter.kind not in {parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD}:
+            assert [value for value in PRINTED if not is_ours(lambda: asked(name, value))] == [], name  # noqa: B023
+
+
+def _runtime() -> epl.Runtime:
+    runtime = epl.Runtime({"E": {"v": "int"}})
+    runtime.deploy("@name('s') select sum(v) as t from E#time(10 sec)")
+    return runtime
+
+
+def _cycles() -> rql.Runtime:
+    runtime = rql.Runtime({"S": {"v": "int"}})
+    runtime.register("q", "select v from S (partition store last 3) as t where t.$row_status is new")
+    return runtime
+
+
+TEXTS: dict[str, Callable[[Any], object]] = {
+    "epl types": epl.Runtime,
+    "epl properties": lambda x: epl.Runtime({"E": x}),
+    "epl start": lambda x: epl.Runtime(start=x),
+    "epl clock": lambda x: epl.Runtime(clock=x),
+    "epl default_selector": lambda x: epl.Runtime(default_selector=x),
+    "epl type": lambda x: _runtime().send(x, [{"v": 1}]),
+    "epl rows": lambda x: _runtime().send("E", x),
+    "epl at": lambda x: _runtime().send("E", [{"v": 1}], at=x),
+    "epl advance": lambda x: _runtime().advance(x),
+    "epl advance_span": lambda x: _runtime().advance_span(1, x),
+    "epl replay": lambda x: _runtime().replay(x, time="v"),
+    "epl deploy": lambda x: _runtime().deploy(x),
+    "epl undeploy": lambda x: _runtime().undeploy(x),
+    "epl statement": lambda x: _runtime()[x],
+    "epl isolated": lambda x: _runtime().isolated(x),
+    "epl checkpoint": lambda x: _runtime().checkpoint(x) if not isinstance(x, str) else None,
+    "epl restore": epl.Runtime.restore,
+    "epl parse": epl.parse,
+    "epl unparse": epl.unparse,
+    "rql types": rql.Runtime,
+    "rql columns": lambda x: rql.Runtime({"S": x}),
+    "rql times": lambda x: rql.Runtime({"S": {"v": "int"}}, times=x),
+    "rql tables": lambda x: rql.Runtime({"S": {"v": "int"}}, tables=x),
+    "rql stream": lambda x: _cycles().send(x, [{"v": 1}]),
+    "rql rows": lambda x: _cycles().send("S", x),
+    "rql at": lambda x: _cycles().send("S", [{"v": 1}], at=x),
+    "rql insert": lambda x: _cycles().insert(x, [{"v": 1}]),
+    "rql advance": lambda x: _cycles().advance(x),
+    "rql name": lambda x: _cycles().register(x, "select v from S (partition store last 3)"),
+    **{
+        f"rql {name}": partial(
+            lambda x, name: _cycles().register("p", "select v from S (partition store last 3)", **{name: x}), name=name
+        )
+        for name in ("weights", "every", "waiting", "sizes", "baselines", "seed")
+    },
+    "rql query": lambda x: _cycles()[x],
+    "rql unregister": lambda x: _cycles().unregister(x),
+    "rql restore": rql.Runtime.restore,
+    "rql parse": rql.parse,
+}
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_wrong_argument_of_a_runtime_of_texts(name: str) -> None:
+    assert [value for value in PRINTED if not is_ours(lambda: TEXTS[name](value))] == []  # noqa: B023

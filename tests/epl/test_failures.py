@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpu_ops import epl
-from gpu_ops.errors import IntegerOverflowError
+from gpu_ops.errors import ColumnError, IntegerOverflowError
 from tests.support.epl_on_runtime import rows_of
 from tests.support.examples import examples
 
@@ -93,7 +93,7 @@ def test_a_text_that_is_no_number_fails_at_its_event() -> None:
     runtime = epl.Runtime(TYPES)
     (numbers,) = runtime.deploy("select cast(k, int) as n from T")
     numbers.deliveries()
-    with pytest.raises(Exception, match="x") as failed:
+    with pytest.raises(ColumnError, match="conversion from `str`") as failed:
         runtime.send("T", [{"k": "1"}, {"k": "x"}, {"k": "3"}])
     assert numbers.deliveries()["n"].to_pylist() == [1]
     assert "It is a row of turn 2." in failed.value.__notes__

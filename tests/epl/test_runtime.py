@@ -413,3 +413,23 @@ def test_what_a_notebook_echoes_is_short() -> None:
     assert repr(runtime.deploy_each("select * from A(id = ?:x:int)", pa.table({"x": [1, 2]}))).startswith(
         "<StatementGroup"
     )
+
+
+FAR = {"microseconds": 1_700_000_000_000_000, "nanoseconds": 1_700_000_000_000_000_000, "year 0": -62_135_596_800_001}
+
+
+@pytest.mark.parametrize("time", FAR.values(), ids=FAR)
+def test_a_time_that_is_no_millisecond_of_a_year_is_refused_and_nothing_was_sent(time: int) -> None:
+    runtime = epl.Runtime({"E": {"v": "int"}})
+    (statement,) = runtime.deploy("select current_timestamp() as t, sum(v) as n from E#time(10 sec)")
+    heard: list[Any] = []
+    statement.listen(lambda new, *_: heard.extend(new.to_pylist()))
+    with pytest.raises(PlanError, match=rf"{time}, which is no millisecond of the years 1 to 9999.*divide micro"):
+        runtime.advance(time)
+    with pytest.raises(PlanError, match=rf"at has for row 1 the time {time},"):
+        runtime.send("E", [{"v": 1}, {"v": 2}], at=[5, time])
+    with pytest.raises(PlanError, match=r"no millisecond of the years 1 to 9999"):
+        epl.Runtime({"E": {"v": "int"}}, start=time)
+    assert runtime.clock == 0
+    runtime.send("E", {"v": 7}, at=[253_402_300_799_999])  # the last one
+    assert heard == [{"t": 253_402_300_799_999, "n": 7}]

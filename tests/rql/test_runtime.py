@@ -257,3 +257,12 @@ def test_what_a_notebook_echoes_is_short() -> None:
     assert repr(runtime) == "<Runtime, queries: 1, clock 3 ms>"
     with pytest.raises(PlanError, match=r"aggregates\['middle'\] is 3"):
         rql.Runtime({"s": {"id": "int"}}, aggregates={"middle": 3})  # type: ignore[dict-item]
+
+
+def test_a_time_that_is_no_millisecond_of_a_year_is_refused() -> None:
+    runtime = rql.Runtime({"S": {"v": "int"}})
+    with pytest.raises(PlanError, match=r"no millisecond of the years 1 to 9999"):
+        runtime.send("S", {"v": 1}, at=[1_700_000_000_000_000])
+    with pytest.raises(PlanError, match=r"no millisecond of the years 1 to 9999"):
+        runtime.advance(1_700_000_000_000_000)
+    assert runtime.clock == 0

@@ -50,7 +50,7 @@ def write_checkpoint(
             replaces the last one and leaves older ones.
 
     Raises:
-        SourceError: The file system refuses. Then an older checkpoint at the path is unchanged.
+        SourceError: The file system refuses, or the path names no file. Then an older checkpoint there is unchanged.
         PlanError: ``keep`` is less than 1.
     """
     if keep is not None:
@@ -103,9 +103,11 @@ def _keep_older(path: Path, keep: int) -> None:
     newest = _numbered(path, 1)
     if newest.exists() and newest.samefile(path):
         return  # the last write failed after this step
-    for number in range(keep - 1, 1, -1):
-        if (older := _numbered(path, number - 1)).exists():
-            older.replace(_numbered(path, number))
+    there = 0
+    while there < keep - 1 and _numbered(path, there + 1).exists():
+        there += 1
+    for number in range(min(there + 1, keep - 1), 1, -1):
+        _numbered(path, number - 1).replace(_numbered(path, number))
     unfinished = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
     try:
         try:

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from gpu_ops.core.time import MAX_TIME, MIN_TIME
 from gpu_ops.devices import Device
-from gpu_ops.errors import PlanError
+from gpu_ops.errors import PlanError, shown
 from gpu_ops.ingest.counts import Counts
 from gpu_ops.ingest.ingress import Admitted, Ingress
 from gpu_ops.operators.events import Events
@@ -243,9 +243,9 @@ def find(known: Sequence[Input], name: str | None) -> Input:
     if name is None and not (len(known) > 1 and known[1].leaves):
         return known[0]
     for each in known:
-        if each.name == name:
+        if isinstance(name, str) and each.name == name:
             return each
     names = ", ".join(repr(each.name) for each in known)
     if name is None:
         raise PlanError("The query has several inputs.", remedy=f"Say which one it is: input= one of {names}.")
-    raise PlanError(f"The query has no input {name!r}.", remedy=f"It has {names}.")
+    raise PlanError(f"The query has no input {shown(name)}.", remedy=f"It has {names}.")

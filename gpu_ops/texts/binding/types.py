@@ -13,6 +13,7 @@ from functools import reduce
 import narwhals as nw
 import pyarrow as pa
 
+from gpu_ops.core.arguments import by_names
 from gpu_ops.errors import ColumnError
 
 SCALE = 10
@@ -87,7 +88,8 @@ def event_type(fields: Mapping[str, str | pa.DataType]) -> pa.Schema:
           child 0, item: string
         at: double
     """
-    return pa.schema([(name, _arrow(name, given)) for name, given in fields.items()])
+    given = by_names(fields, name="The properties", holds="types")
+    return pa.schema([(name, _arrow(name, each)) for name, each in given.items()])
 
 
 def _arrow(name: str, given: str | pa.DataType) -> pa.DataType:
