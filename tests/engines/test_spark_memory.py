@@ -113,14 +113,13 @@ def test_files_are_where_spark_removes_them(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_the_session_says_how_much_a_task_may_hold(spark: SparkSession) -> None:
-    frame = spark.range(1)
-    assert worker_memory(frame) is None
+    assert worker_memory(spark) is None
     for said, wanted in (("1000", 1000), ("2k", 2048), ("3MB", 3 << 20), ("1g", 1 << 30)):
         spark.conf.set(MEMORY, said)
-        assert worker_memory(frame) == wanted
+        assert worker_memory(spark) == wanted
     spark.conf.set(MEMORY, "much")
     with pytest.raises(PlanError, match="256m"):
-        worker_memory(frame)
+        worker_memory(spark)
     spark.conf.unset(MEMORY)
 
 
