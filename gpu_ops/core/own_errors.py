@@ -142,7 +142,7 @@ def _translated(error: BaseException, function: Callable[..., Any], name: str | 
             f"The query nests too deeply for {name}.",
             remedy="Write fewer steps with more in each, or allow more: sys.setrecursionlimit(10_000).",
         )
-    if type(error).__module__ == "polars.exceptions" and type(error).__name__ in {
+    if type(error).__module__ in {"polars.exceptions", "narwhals.exceptions"} and type(error).__name__ in {
         "InvalidOperationError",
         "ComputeError",
     }:

@@ -95,7 +95,7 @@ class Calendar(GridKind):
         return TICK if self.output == "point" else None
 
     def begins(self, numbers: Ticks) -> Ticks:
-        """Times outside of the years 1 to 9999 are clipped to their days."""
+        """Times outside of the years 1 to 9999 are clipped to these years; an end there is finite."""
         return self._to_utc(self.every.steps(self.anchor, numbers))
 
     def finishes(self, numbers: Ticks) -> Ticks:
@@ -120,7 +120,8 @@ class Calendar(GridKind):
         known = np.clip(local, _FIRST * _DAY, _LAST * _DAY)
         # The first of two midnights counts; a skipped midnight is the moment at which the clock jumps forward.
         instants, _ = Zone(self.zone).to_utc(known, "earliest", "shift_forward")
-        return instants
+        # No clock changes in the first and the last days.
+        return np.clip(instants + (local - known), MIN_TIME, MAX_TIME - TICK)
 
 
 def calendar_span(span: Duration, *, name: str) -> CalendarSpan:

@@ -420,3 +420,9 @@ TEXTS: dict[str, Callable[[Any], object]] = {
 @pytest.mark.parametrize("name", TEXTS)
 def test_wrong_argument_of_a_runtime_of_texts(name: str) -> None:
     assert [value for value in PRINTED if not is_ours(lambda: TEXTS[name](value))] == []  # noqa: B023
+
+
+def test_a_duration_that_is_too_long_for_its_unit_is_an_error_of_ours() -> None:
+    longest = events().alter_lifetime(duration=g.lit(datetime.timedelta.max))
+    with pytest.raises(g.ColumnError, match="cannot become what an expression"):
+        longest.collect(device="cpu")

@@ -433,3 +433,24 @@ def test_a_time_that_is_no_millisecond_of_a_year_is_refused_and_nothing_was_sent
     assert runtime.clock == 0
     runtime.send("E", {"v": 7}, at=[253_402_300_799_999])  # the last one
     assert heard == [{"t": 253_402_300_799_999, "n": 7}]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "select v from E#time(SPAN)",
+        "select v from E#time_batch(SPAN)",
+        "select * from pattern [every timer:interval(SPAN)]",
+        "select * from pattern [every a=E where timer:within(SPAN)]",
+        "create context C start @now end after SPAN; context C select count(*) from E",
+    ],
+)
+@pytest.mark.parametrize("span", ["106751991 days", "120001 months", "99999999999 days", "1e300 sec"])
+def test_a_span_longer_than_all_times_together_is_refused(text: str, span: str) -> None:
+    """A span of 106,751,991 days fits int64, and the clock with it does not: rows left as they came."""
+    runtime = epl.Runtime({"E": {"v": "int"}}, start=253_402_300_799_000)
+    with pytest.raises(TextError, match=r"at most 10,000 years long. \[line 1, column"):
+        runtime.deploy(text.replace("SPAN", span))
+    assert runtime.statements == ()
+    runtime.deploy(text.replace("SPAN", "9999 years" if "month" in span else "3650000 days"))
+    assert len(runtime.send("E", {"v": 1})) in {0, 1}

@@ -144,6 +144,29 @@ def test_an_event_may_last_through_all_days_that_there_are() -> None:
     assert set(pc.unique(hours).to_pylist()) == {23, 24, 25}
 
 
+EDGES = ["0001-01-01T00:00:00", "0001-01-02T12:00:00", "9999-12-30T12:00:00", "9999-12-31T23:59:59.999997"]
+
+
+@pytest.mark.parametrize("zone", [*ZONES, "Pacific/Kiritimati", "America/New_York"])
+@pytest.mark.parametrize("size", ["1d", "2w", "1mo", "1y"])
+@pytest.mark.parametrize("at", EDGES)
+def test_an_event_in_the_first_and_the_last_days_of_time_is_in_a_window(
+    device_name: str, at: str, size: str, zone: str
+) -> None:
+    """DateTime.MinValue is 0001-01-01: such an event was in no window, and lost."""
+    lifetime = (at, (utc(at) + timedelta(microseconds=1)).isoformat()[:-6])
+    windows = stream(lifetime).tumbling(size, zone=zone).agg(n=g.count())
+    (found,) = windows.collect(device=device_name).to_pylist()
+    assert found["start"] <= utc(at) < found["end"]
+    assert found["n"] == 1
+    length = found["end"] - found["start"]
+    assert length <= {"1d": timedelta(1), "2w": timedelta(14), "1mo": timedelta(31), "1y": timedelta(366)}[size]
+    live = windows.start(device=device_name)
+    live.push({"from": [utc(at)], "to": [utc(at) + timedelta(microseconds=1)], "v": [0]})
+    live.close()
+    assert live.results().to_pylist() == [found]
+
+
 def test_days_and_months_may_begin_elsewhere() -> None:
     event = stream(("2018-03-31T20:00", "2018-03-31T21:00"))
     # Fiscal years from the first of April, and days from six in the morning.

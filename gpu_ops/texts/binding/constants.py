@@ -11,7 +11,7 @@ import narwhals as nw
 from gpu_ops.texts.binding import types as t
 from gpu_ops.texts.binding.bound import Bound, as_type
 from gpu_ops.texts.expressions import Expression, FunctionCall, Member, Name, Period
-from gpu_ops.texts.placed_error import failure_at, unsupported
+from gpu_ops.texts.placed_error import PlacedError, failure_at, unsupported
 
 _MONTHS = {"year": 12, "month": 1}
 _DAY = 86_400_000
@@ -24,6 +24,10 @@ _MILLISECONDS = {
     "millisecond": Fraction(1),
     "microsecond": Fraction(1, 1000),
 }
+
+_MOST_MONTHS = 10_000 * 12
+_MOST = 10_000 * 366 * _DAY
+"""The longest span: times and spans together fit int64 as microseconds."""
 
 
 class TimeSpan(NamedTuple):
@@ -58,19 +62,31 @@ class ConstantScope:
 
 
 def span(parts: Period, amount: Callable[[Expression], Any]) -> TimeSpan:
-    """The span of a period whose amounts are constants."""
+    """The span of a period whose amounts are constants.
+
+    Raises:
+        PlacedError: An amount is no number, or the span is longer than all times together.
+    """
     months, milliseconds = 0, Fraction(0)
     for expression, unit in parts.parts:
         number = amount(expression)
         if isinstance(number, bool) or not isinstance(number, int | float):
             raise failure_at(expression, f"An amount of time is a number, not {expression}.")
+        if not abs(number) <= _MOST:
+            raise _too_long(parts)
         if unit not in _MONTHS:
             milliseconds += Fraction(number) * _MILLISECONDS[unit]
         elif number == int(number):
             months += int(number) * _MONTHS[unit]
         else:
             raise failure_at(expression, f"A {unit} has no parts of one length.", "Write days.")
+    if abs(months) > _MOST_MONTHS or abs(milliseconds) > _MOST:
+        raise _too_long(parts)
     return TimeSpan(months, nearest(milliseconds))
+
+
+def _too_long(parts: Period) -> PlacedError:
+    return failure_at(parts, "A span of time is at most 10,000 years long.", "Times are those of the years 1 to 9999.")
 
 
 def nearest(milliseconds: Fraction) -> int:
