@@ -12,7 +12,8 @@ Events come as files, one for each epoch, and two more of one late event each: t
 them makes closes everything before it in the epoch of the second, so all forms give the same rows in the same epoch.
 That they do is asserted first, row by row for few events, then by count and sums for all. The CPU seconds are those of
 the JVM and of its Python workers, for all epochs of a query that has run before on few events. A line of JSON says
-them, and the median wall time of an epoch of one event. ``--by-key`` also measures Python with a group for each k.
+those of each form, and a last one all of them and the median wall time of an epoch of one event. ``--by-key`` also
+measures Python with a group for each k.
 """
 
 from __future__ import annotations
@@ -180,6 +181,7 @@ def measured(spark: SparkSession, workload: str, forms: Mapping[str, Form], sour
         before = cpu_seconds()
         form(spark, source, to / f"{workload} {name}")
         cost[name] = cpu_seconds() - before
+        print(json.dumps({"workload": workload, "form": name, "cpu_s": round(cost[name], 2)}), flush=True)
         if name == "identity":
             continue
         found = sums(answer(spark, workload, to / f"{workload} {name}"))

@@ -121,6 +121,55 @@ def test_a_disk_that_is_full_at_any_moment(spark: SparkSession, tmp_path: Path) 
     same(g.epochs(tmp_path / "the results").read(), answer(counted, pieces))
 
 
+def test_a_checkpoint_that_is_copied_goes_on_elsewhere(spark: SparkSession, tmp_path: Path) -> None:
+    """Once it has, the one that it was copied from is an older one; so is a copy of before."""
+    pieces = drawn(4, count=4)
+    query = counted(stream(spark, tmp_path))
+    checkpoint, into = tmp_path / "the checkpoint", tmp_path / "the results"
+    drive(query, pieces[:1], into=into, checkpoint=checkpoint, partitions=2)
+    elsewhere = shutil.copytree(checkpoint, tmp_path / "another place" / "checkpoint")
+    drive(query, pieces[:3], into=into, checkpoint=elsewhere)
+    with pytest.raises(g.SourceError, match=r"other files than the query's own.*an older copy"):
+        drive(query, pieces, into=into, checkpoint=checkpoint)
+    drive(query, pieces, into=into, checkpoint=elsewhere)
+    finish(query, into=into, checkpoint=elsewhere)
+    same(g.epochs(into).read(), answer(counted, pieces))
+
+
+def test_late_rows_have_a_place_of_their_own(spark: SparkSession, tmp_path: Path) -> None:
+    query, into = counted(stream(spark, tmp_path)), tmp_path / "out"
+    for name, (results, late) in enumerate([(into, f"file://{into}"), (g.store(into), g.store(into))]):
+        with pytest.raises(g.PlanError, match=r"would both go into .*out.*a place of its own"):
+            drive(query, [], into=results, late_into=late, checkpoint=tmp_path / f"checkpoint {name}")
+
+
+def test_a_folder_of_results_that_takes_nothing_more(spark: SparkSession, tmp_path: Path) -> None:
+    """It becomes read-only between the commit of an epoch and its publishing; then it is mended."""
+    pieces = drawn(5)
+    query = counted(stream(spark, tmp_path))
+    where: dict[str, Any] = {"into": tmp_path / "the results", "checkpoint": tmp_path / "the checkpoint"}
+    drive(query, pieces[:1], **where, partitions=2)
+    rename = Path.rename
+
+    def refused(self: Path, target: Path) -> Path:
+        if target.parent == where["into"]:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(target))
+        return rename(self, target)
+
+    seen = set()
+    for _ in range(2):  # the second start finds the epoch committed, and has it to publish
+        with (
+            mock.patch.object(Path, "rename", refused),
+            pytest.raises(g.SourceError, match=r"the results.*Read-only file system"),
+        ):
+            drive(query, pieces, **where)
+        seen.add(g.epochs(where["into"]).last)
+    assert len(seen) == 1
+    drive(query, pieces, **where)
+    finish(query, **where)
+    same(g.epochs(where["into"]).read(), answer(counted, pieces))
+
+
 def test_a_state_that_is_damaged_is_named(spark: SparkSession, tmp_path: Path) -> None:
     """A byte of it changes between two starts; with the byte as it was the query goes on."""
     pieces = drawn(3)

@@ -262,6 +262,11 @@ def open_epochs(
     sinks = {"results": sink(into, log.path, "results", plan.session)}
     if late_into is not None:
         sinks["late"] = sink(late_into, log.path, "late", plan.session)
+        if sinks["late"].place == sinks["results"].place:
+            raise PlanError(
+                f"Late rows and results would both go into {sinks['late'].place}.",
+                remedy="Give late_into= a place of its own.",
+            )
     _check_topics(plan, [each for each in (into, late_into) if isinstance(each, Topic)])
     partitions, shards = _cut(plan, partitions, shards, known)
     now = QueryRecord(

@@ -55,6 +55,10 @@ class Sink(Protocol):
         """What it is, in a word."""
 
     @property
+    def place(self) -> str:
+        """Where it is: two sinks of one place would be one."""
+
+    @property
     def folder(self) -> Path:
         """The folder into which tasks write."""
 
@@ -140,6 +144,10 @@ class FolderSink:
     kind = "folder"
 
     @property
+    def place(self) -> str:  # noqa: D102
+        return str(self.path)
+
+    @property
     def folder(self) -> Path:  # noqa: D102
         return self.path / ASIDE / "unpublished"
 
@@ -162,12 +170,13 @@ class FolderSink:
         if given.epoch and not (self.path / ASIDE / manifest_name(given.epoch - 1)).exists():
             raise another_sink(str(self.path))
         if there is None:
-            for each in given.files:
-                with suppress(FileNotFoundError):  # it has its name already: an earlier attempt was killed here
-                    (self.folder / each.name).rename(self.path / each.name)
-                if not (self.path / each.name).exists():
-                    raise lost(self.path / each.name)
-            sync_folder(self.path)
+            with writing(open_folder(self.path, None)):
+                for each in given.files:
+                    with suppress(FileNotFoundError):  # it has its name already: an earlier attempt was killed here
+                        (self.folder / each.name).rename(self.path / each.name)
+                    if not (self.path / each.name).exists():
+                        raise lost(self.path / each.name)
+                sync_folder(self.path)
             create_once(manifest, said)
             there = read_json(manifest, _FILES)
         if there != said:
@@ -207,6 +216,10 @@ class TopicSink:
     folder: Path
     topic: Topic
     kind = "topic"
+
+    @property
+    def place(self) -> str:  # noqa: D102
+        return str(self.folder)  # of two that write one topic, writer= tells them apart
 
     def claim(self, query: str, schema: pa.Schema, *, fresh: bool) -> None:  # noqa: D102
         self.topic.check_sink(schema)
@@ -265,6 +278,10 @@ class FunctionSink:
     function: Function
     kind = "function"
 
+    @property
+    def place(self) -> str:  # noqa: D102
+        return str(self.folder)
+
     def claim(self, query: str, schema: pa.Schema, *, fresh: bool) -> None:  # noqa: D102
         make_sink(self.folder, self.folder / SCHEMA, schema)
 
@@ -291,6 +308,10 @@ class StoreSink:
     folder: Path
     store: Store
     kind = "store"
+
+    @property
+    def place(self) -> str:  # noqa: D102
+        return str(self.store.path)
 
     def claim(self, query: str, schema: pa.Schema, *, fresh: bool) -> None:  # noqa: D102
         make_sink(self.folder, self.folder / SCHEMA, schema)

@@ -96,6 +96,10 @@ class TableSink:
     session: SparkSession
     kind = "table"
 
+    @property
+    def place(self) -> str:  # noqa: D102
+        return self.table.name
+
     def claim(self, query: str, schema: pa.Schema, *, fresh: bool) -> None:  # noqa: D102
         make_sink(self.folder, self.folder / SCHEMA, schema)
         owner, said = self.folder / "table.json", {"name": self.table.name, "format": self.table.format}
