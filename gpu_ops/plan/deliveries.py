@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
@@ -19,9 +19,14 @@ from gpu_ops.plan.nodes import Ends, Node, Project, selected
 from gpu_ops.plan.rates import Rate
 from gpu_ops.plan.splits import Split, one_order
 
-Life = Literal["alive", "ever", "left", "window"]
+Life = Literal["alive", "ever", "left", "window", "remembered", "remembered left", "delivered"]
 """Over which rows an aggregate is: those in the window that pass, those of them that ever entered or ever left, or all
-that are in the window, whether they pass or not."""
+that are in the window, whether they pass or not. Of groups, those that entered or left since the group was made: one
+that all rows have left is forgotten as the next row enters any group. Or what is delivered: rows of an outer join that
+enter as new rows, less those that leave as old ones, be they others; counts do not go below nothing."""
+
+REMEMBERED: Mapping[Life, Life] = {"ever": "remembered", "left": "remembered left"}
+"""The lives of aggregates of groups that forget, by those of others."""
 
 Per = Literal["row", "group"]
 
@@ -135,6 +140,11 @@ class Deliveries(Node):
         return in_order and all(each.life in {"alive", "window"} for each in self.aggregates)
 
     @property
+    def remembers(self) -> bool:
+        """Whether an aggregate is over what groups remember."""
+        return any(each.life in {*REMEMBERED.values(), "delivered"} for each in self.aggregates)
+
+    @property
     def when_asked(self) -> bool:
         """Whether it gives no more than the content of groups where it is asked for, of the rows then in the window."""
         lives = {each.life for each in self.aggregates}
@@ -183,6 +193,7 @@ class Deliveries(Node):
             "A window that posts without rows": self.posts is not None,
             "Content that is asked for": self.content,
             "An aggregate over each moment's rows": self.momentary and bool(self.aggregates),
+            "An aggregate of groups that are forgotten as a row enters another one": self.remembers,
         }
         for what, there in asked.items():
             if there:

@@ -37,9 +37,14 @@ def test_levels_are_those_of_the_interpreter(device: str, scenario: Scenario) ->
     assert same_traces(found, played(scenario, Interpreter(SCHEMA)), scenario)
 
 
-_STAYING = st.sampled_from(
-    ["#groupwin(k)#length(2)", "#keepall", "#groupwin(k)#unique(v)", "#firstunique(k, v)", "#groupwin(k, v)#lastevent"]
+_STAYING = (
+    "#groupwin(k)#length(2)",
+    "#keepall",
+    "#groupwin(k)#unique(v)",
+    "#firstunique(k, v)",
+    "#groupwin(k, v)#lastevent",
 )
+_ENDING = ("#length(2)", "#time(1 sec)", "#unique(v)", "#groupwin(v)#length(2)", "#time_batch(1 sec)", "#sort(2, v)")
 _EVER = st.sampled_from(
     [
         "minever(v)",
@@ -49,6 +54,9 @@ _EVER = st.sampled_from(
         "countever(*)",
         "leaving()",
         "maxbyever(v).ts",
+        "nth(v, 1)",
+        "nth(x, 0, filter: v > 0)",
+        "countever(v, group_by: v)",
         "sum(v)",
     ]
 )
@@ -58,31 +66,60 @@ _EVER = st.sampled_from(
 def _remembering(draw: st.DrawFn) -> Scenario:
     items = ", ".join(draw(st.lists(_EVER, min_size=1, max_size=3, unique=True)))
     selector, ts = draw(st.sampled_from(["", "irstream "])), draw(st.sampled_from(["", "ts, "]))
+    where = draw(st.sampled_from(["", "", " where v > 0"]))
+    keys = draw(st.sampled_from(["k", "k", "rollup(k)"]))
+    ts, where = ("", where) if "rollup" in keys else (ts, where)
     rest = draw(st.sampled_from(["", " output last every 2 events", " having count(*) > 1"]))
-    text = f"@name('{NAME}') select {selector}k, {ts}{items} from A{draw(_STAYING)} group by k{rest}"
-    return Scenario(text, draw(scripts()), in_any_order=True)
+    window = draw(st.sampled_from([*_STAYING, *_ENDING, *_ENDING]))
+    text = f"@name('{NAME}') select {selector}k, {ts}{items} from A{window}{where} group by {keys}{rest}"
+    return Scenario(text, draw(scripts(24)), in_any_order=True)
 
 
 @pytest.mark.parametrize("device", ["cpu", "array"])
 @given(_remembering())
-@examples(8, derandomize=True)
-def test_groups_that_never_end_remember_all_rows(device: str, scenario: Scenario) -> None:
+@examples(40, dear=True)
+def test_groups_remember_all_rows_until_they_end(device: str, scenario: Scenario) -> None:
     found = played(scenario, RuntimeEngine(SCHEMA, device=device))
     assert same_traces(found, played(scenario, Interpreter(SCHEMA)), scenario)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "select k, maxever(v) from A#length(2) group by k",
-        "select k, maxever(v) from A#unique(v) group by k",
-        "select k, maxever(v) from A#groupwin(v)#length(2) group by k",
-        "select k, maxever(v) from A#groupwin(k)#length(2) where v > 1 group by k",
-        "select k, maxever(v) from A#groupwin(k)#time(1 sec) group by k",
-    ],
-)
-def test_groups_that_may_end_are_refused(text: str) -> None:
-    with pytest.raises(TextError, match="maxever of groups in windows"):
+@st.composite
+def _remembering_joins(draw: st.DrawFn) -> Scenario:
+    own = ["firstever(a.v)", "lastever(b.w)", "countever(*)", "maxever(b.w)", "leaving()", "nth(a.v, 0)", "nth(b.w, 1)"]
+    items = ", ".join(draw(st.lists(st.sampled_from(own), min_size=1, max_size=3, unique=True)))
+    grouping = draw(st.sampled_from(["", " group by a.k"]))
+    one, other = (draw(st.sampled_from(["#length(2)", "#time(1 sec)", "#lastevent", "#keepall"])) for _ in range(2))
+    selector = draw(st.sampled_from(["", "irstream "]))
+    key = "a.k as k, " if grouping else ""
+    text = f"@name('{NAME}') select {selector}{key}{items} from A{one} as a, B{other} as b where a.k = b.k{grouping}"
+    return Scenario(text, draw(scripts(24)), in_any_order=True)
+
+
+@pytest.mark.parametrize("device", ["cpu", "array"])
+@given(_remembering_joins())
+@examples(40, dear=True)
+def test_groups_of_joins_remember_all_rows_until_they_end(device: str, scenario: Scenario) -> None:
+    found = played(scenario, RuntimeEngine(SCHEMA, device=device))
+    assert same_traces(found, played(scenario, Interpreter(SCHEMA)), scenario)
+
+
+def test_a_group_is_forgotten_as_the_next_row_enters_any_other() -> None:
+    """Row a 5 leaves as b 7 comes: a knows its 5 until c 1 comes; then a begins anew. Batches make no difference."""
+    rows = [("a", 5), ("b", 7), ("c", 1), ("a", 2)]
+    wanted = [("a", 5), ("a", 5), ("b", 7), ("b", 7), ("c", 1), ("a", 2), ("c", 1)]
+    for size in (1, 2, 4):
+        engine = RuntimeEngine({"A": {"k": "string", "v": "int"}})
+        engine.deploy(f"@name('{NAME}') select k, maxever(v) as m from A#length(1) group by k order by k")
+        found = []
+        for at in range(0, len(rows), size):
+            for each in engine.send("A", [{"k": k, "v": v} for k, v in rows[at : at + size]]):
+                found += [(row["k"], row["m"]) for row in each.new or ()]
+        assert found == wanted
+
+
+def test_groups_that_may_end_are_refused_within_contexts() -> None:
+    text = "create context C partition by v from A; context C select k, maxever(v) from A#length(2) group by k"
+    with pytest.raises(TextError, match="of groups in windows within contexts"):
         epl.Runtime(SCHEMA).deploy(text)
 
 

@@ -65,6 +65,16 @@ def test_aggregates_of_aggregates_are_those_of_the_interpreter(
     assert same_traces(found, played(scenario, Interpreter(SCHEMA)), scenario)
 
 
+def test_sums_of_counts_begin_anew_where_all_have_left() -> None:
+    """1, then 1 + 2; both leave together: the counts were 1 and 0 then, and 2 would be left of the sum."""
+    runtime = epl.Runtime(SCHEMA)
+    runtime.deploy("select sum(count(*)) as s from A#time(2 sec)")
+    found = [rows_of(each.new) for each in runtime.send("A", [{"v": 1}, {"v": 1}])]
+    found += [rows_of(each.new) for each in runtime.advance(2_000)]
+    found += [rows_of(each.new) for each in runtime.send("A", {"v": 1})]
+    assert found == [[{"s": 1}], [{"s": 3}], [{"s": None}], [{"s": 1}]]
+
+
 @pytest.mark.slow
 @given(scenarios())
 @examples(20, dear=True)

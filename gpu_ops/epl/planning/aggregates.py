@@ -46,6 +46,7 @@ class PlannedAggregates(AggregateColumns):
         rates: Rates by the clock, whose columns deliveries do not have yet.
         nested: Aggregates of aggregates, likewise.
         found: Which rows they are of, if not of all.
+        drifts: Which of them are of what an outer join delivers, and not of the rows that stand; None for none.
     """
 
     within: tuple[str, ...] = ()
@@ -53,6 +54,7 @@ class PlannedAggregates(AggregateColumns):
     rates: list[ClockRate] = field(default_factory=list)
     nested: Nested = field(default_factory=Nested)
     found: nw.Expr | None = None
+    drifts: Callable[[FunctionCall], bool] | None = None
 
     def aggregate(self, call: FunctionCall) -> Bound:
         """An aggregate as a column of deliveries.
@@ -110,7 +112,10 @@ class PlannedAggregates(AggregateColumns):
         if len(conditions) > 1 and len(given) + len(conditions) > takes + 1 + ("filter" in options):
             raise failure_at(call, f"{call.name} takes at most {takes + 1} arguments.")
         held = [self._condition(each) for each in conditions] + ([] if self.found is None else [self.found])
-        return self._value(call, name, given, held, keys, "ever" if ever else "alive")
+        life: Life = "ever" if ever else "alive"
+        if self.drifts is not None and self.drifts(call):
+            life = "delivered"
+        return self._value(call, name, given, held, keys, life)
 
     def _single(self, node: Any) -> Bound:
         if not isinstance(node, Expression):
@@ -188,6 +193,8 @@ class PlannedAggregates(AggregateColumns):
                 f"{call.name} needs numbers, and {bound.typed}.",
                 "Aggregate a number, or cast it first.",
             )
+        if life == "delivered":
+            return self._of_delivered(call, name, bound, held)
         column = self.column(bound)
         made = self.add(self.only(_NUMBERS[name](column, **distinct), held), keys, life)
         if name != "sum":
@@ -196,3 +203,15 @@ class PlannedAggregates(AggregateColumns):
         if t.is_decimal(dtype):
             return Bound(nw.col(made), dtype)
         return Bound(nw.col(made).cast(t.narwhals_type(dtype)), dtype)
+
+    def _of_delivered(self, call: FunctionCall, name: str, bound: Bound, held: list[nw.Expr]) -> Bound:
+        """A sum or a mean of what an outer join delivers."""
+        if not t.is_integer(bound.type):
+            raise unsupported(call, f"{call} of numbers that are not whole, over such an outer join")
+        column = self.column(replace(bound, value=bound.value.cast(nw.Int64), type=pa.int64()))
+        total = nw.col(self.add(self.only(g.sum(column), held), None, "delivered"))
+        if name == "avg":
+            count = nw.col(self.add(self.only(g.count(column), held), None, "delivered"))
+            return Bound(nw.when(count > 0).then(total * 1.0 / count), t.DOUBLE)
+        dtype = t.INT if bound.type in {pa.int8(), pa.int16()} else bound.type
+        return Bound(total.cast(t.narwhals_type(dtype)), dtype)

@@ -76,7 +76,8 @@ def by_place(
     if aggregates.joined and name != "nth":
         return _of_join(aggregates, name, bound, index, held, keys, life)
     if name == "nth":
-        return Bound(_nth(aggregates, column, index or 0, held, keys), bound.type)
+        known = [*held, ~bound.value.is_null()]
+        return Bound(_nth(aggregates, column, index or 0, known, keys), bound.type)
     if life == "ever":
         choose = first if name == "first" else last
         known = [*held, ~bound.value.is_null()]
@@ -138,12 +139,16 @@ def last_of(aggregates: AggregateColumns, bound: Bound, life: Life) -> nw.Expr:
 def _nth(
     aggregates: AggregateColumns, column: str, back: int, held: list[nw.Expr], keys: tuple[str, ...] | None
 ) -> nw.Expr:
-    """The value so many before the latest one; null does not count.
+    """The value so many before the latest one that ever came, of those that are not null.
 
-    As in Esper, where exactly so many are left in the window, it is the one that left last.
+    As in Esper, it is there as long as so many are in the window, though it may have left itself.
     """
-    last = aggregates.add(aggregates.only(nth(column, -1 - back, order=PLACE), held), keys, "ever")
-    count = aggregates.add(aggregates.only(g.count(column), held), keys, "alive")
+    if aggregates.joined:
+        chosen = placed(column, -1 - back, arrival=aggregates.arrival())
+    else:
+        chosen = nth(column, -1 - back, order=PLACE)
+    last = aggregates.add(aggregates.only(chosen, held), keys, "ever")
+    count = aggregates.add(aggregates.only(g.count(), held), keys, "alive")
     return nw.when(nw.col(count).fill_null(0) >= back).then(nw.col(last))
 
 

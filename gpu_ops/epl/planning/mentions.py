@@ -62,15 +62,15 @@ STAYS_FILLED = frozenset({"length", "lastevent", "unique", "sort", *_KEEPS_ALL})
 """Windows that are never empty again."""
 
 
-def may_drain(query: q.Query) -> bool:
-    """Whether all rows of a group can leave the windows, so that Esper forgets it."""
+def may_drain(query: q.Query, by: Sequence[Any]) -> bool:
+    """Whether all rows of a group by some keys can leave the windows, so that Esper forgets it."""
     for term in query.streams:
         names = [view.name.lower() for view in term.views]
         grouping = [str(key) for view in term.views for key in view.arguments if view.name.lower() in _GROUPWIN]
         rest = [name for name in names if name not in _GROUPWIN]
         if all(name in _KEEPS_ALL for name in rest) and term.views:
             continue
-        by_window = set(map(str, query.group_by)) <= set(grouping) and len(rest) == 1 and rest[0] in STAYS_FILLED
+        by_window = set(map(str, by)) <= set(grouping) and len(rest) == 1 and rest[0] in STAYS_FILLED
         if query.joins or query.where is not None or not by_window:
             return True
     return False

@@ -6,14 +6,16 @@ the rows that stand. What is null in all rows without a match does not: each of 
 own row. With groups Esper also counts the rows of each, and forgets a group of which all have left. That happens too
 early where a row without a match leaves that never entered; but where all events of a group have the same matches, the
 others of its group have none either then, and there is nothing to forget.
+
+Other counts, and sums and means of whole numbers, are those of what is delivered: no count goes below nothing, and a
+sum begins anew where its count is nothing, as in Esper.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from gpu_ops.epl import queries as q
-from gpu_ops.epl.planning.aggregates import PlannedAggregates
 from gpu_ops.epl.planning.joins import conjuncts
 from gpu_ops.plan.expressions import bare_column
 from gpu_ops.texts import expressions as e
@@ -21,39 +23,40 @@ from gpu_ops.texts.binding.scope import StreamScope
 from gpu_ops.texts.placed_error import PlacedError, unsupported
 
 _OF_VALUES = frozenset({"count", "sum", "avg", "min", "max", "median", "stddev", "avedev"})
+_OF_DELIVERED = frozenset({"count", "sum", "avg"})
 _STRICT = frozenset({"+", "-", "*", "/", "%"})
 
 
-def refuse_drifting(query: q.Query, aggregates: PlannedAggregates) -> None:
-    """Refuse aggregates over an outer join that are not those of the rows that stand.
+def drifting(query: q.Query, events: StreamScope) -> Callable[[e.FunctionCall], bool] | None:
+    """Whether an aggregate over an outer join is not that of the rows that stand; None if no aggregate is another.
 
-    Raises:
-        PlacedError: There is one.
+    It raises `PlacedError` for those that gpu_ops does not have.
     """
-    if all(join.kind in {"cross", "inner"} for join in query.joins):
-        return
-    if any(term.unidirectional for term in query.streams) or not aggregates.known:
-        return
-    if len(query.joins) > 1 or query.joins[0].kind == "full":
-        which = "a full outer join" if len(query.joins) == 1 else "several outer joins"
-        raise unsupported(query.joins[0], f"aggregates over {which}")
-    optional = 1 if query.joins[0].kind == "left" else 0
+    outer = [join for join in query.joins if join.kind not in {"cross", "inner"}]
+    if not outer or any(term.unidirectional for term in query.streams):
+        return None
+    of_one = len(query.joins) == 1 and outer[0].kind != "full"
+    optional = 1 if outer[0].kind == "left" else 0
+    same = not query.group_by or _has_same_matches(query, optional, events)
     stream = query.streams[optional]
     name = stream.alias or str(stream.source)
-    for call in aggregates.known:
+
+    def drifts(call: e.FunctionCall) -> bool:
         plain = [each for each in call.arguments if not isinstance(each, e.NamedArgument)]
         named = {each.name.lower() for each in call.arguments if isinstance(each, e.NamedArgument)}
-        if (
-            call.name not in _OF_VALUES
-            or "group_by" in named
-            or not plain
-            or not _is_null_without(plain[0], optional, aggregates.events)
-        ):
-            remedy = f"Aggregate what has no value where {name!r} has no event: count({name}.x)."
-            raise unsupported(call, f"{call} over an outer join", remedy)
-    if query.group_by and not _has_same_matches(query, optional, aggregates.events):
-        remedy = "Let 'on' compare keys for equality alone, and group by those of a stream, and by more if you want."
-        raise unsupported(query.group_by[0], "such groups over an outer join", remedy)
+        stands = of_one and bool(plain) and _is_null_without(plain[0], optional, events)
+        if stands and same and call.name in _OF_VALUES and "group_by" not in named:
+            return False
+        if call.name in _OF_DELIVERED and not call.quantity and "group_by" not in named:
+            return True
+        remedy = "Take count, sum or avg of whole numbers."
+        if call.name in _OF_VALUES and "group_by" not in named and of_one:
+            remedy = f"Aggregate what has no value where {name!r} has no event: {call.name}({name}.x)."
+            if stands:
+                remedy = "Let 'on' compare keys for equality alone, and group by all those of one stream."
+        raise unsupported(call, f"{call} over such an outer join", remedy)
+
+    return drifts
 
 
 def _is_null_without(node: object, optional: int, events: StreamScope) -> bool:

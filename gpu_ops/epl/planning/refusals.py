@@ -6,8 +6,7 @@ from gpu_ops.core.turns import DUE
 from gpu_ops.epl import queries as q
 from gpu_ops.epl.planning.aggregates import PlannedAggregates
 from gpu_ops.epl.planning.looking_back import looks_into_window
-from gpu_ops.epl.planning.mentions import drops_oldest, local_keys, may_drain
-from gpu_ops.epl.planning.outer_joins import refuse_drifting
+from gpu_ops.epl.planning.mentions import drops_oldest
 from gpu_ops.epl.planning.parts import parts
 from gpu_ops.epl.planning.subqueries import asks
 from gpu_ops.epl.planning.windows import StreamWindows
@@ -36,8 +35,6 @@ def refuse_aggregates(query: q.Query, aggregates: PlannedAggregates, *, gives_ol
         PlacedError: There is one.
     """
     has_windows = any(term.views for term in query.streams)
-    drains = bool(query.group_by) and has_windows and may_drain(query)
-    refuse_drifting(query, aggregates)
     for rate in aggregates.rates:
         if query.joins or has_windows or query.output or gives_old:
             raise unsupported(rate.call, "rates of seconds over windows, joins, outputs or old rows")
@@ -49,15 +46,9 @@ def refuse_aggregates(query: q.Query, aggregates: PlannedAggregates, *, gives_ol
     for call in aggregates.known:
         if call.name == "window" and not has_windows:
             raise failure_at(call, "window needs a window, and the stream has none.", "Write one: #length(100).")
-        if drains and (call.name.endswith("ever") or call.name in {"leaving", "rate"}):
-            # Esper forgets what they have seen when a group's window is empty: they would go on here.
-            raise unsupported(call, f"{call.name} of groups in windows")
-        if call.name in {"rate", "nth"} and query.joins:
+        if call.name == "rate" and query.joins:
             raise unsupported(call, f"{call.name} of joins")
-        if call.name == "nth" and (query.group_by or local_keys(call)) and has_windows and may_drain(query):
-            # What left last is forgotten with the group.
-            raise unsupported(call, "nth of groups in windows")
-        if call.name in {"nth", "rate"} and not all(map(drops_oldest, query.streams)):
+        if call.name == "rate" and not all(map(drops_oldest, query.streams)):
             raise unsupported(call, f"{call.name} over such a window", "Take one that drops the oldest row.")
 
 

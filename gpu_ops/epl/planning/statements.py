@@ -27,7 +27,8 @@ from gpu_ops.epl.planning.levels import levels_of
 from gpu_ops.epl.planning.list_functions import is_list_method
 from gpu_ops.epl.planning.looking_back import LookingBack, looks_into_window
 from gpu_ops.epl.planning.looking_in_joins import LookingInJoin
-from gpu_ops.epl.planning.mentions import aggregate_calls, local_keys, properties_of
+from gpu_ops.epl.planning.mentions import aggregate_calls, local_keys, may_drain, properties_of
+from gpu_ops.epl.planning.outer_joins import drifting
 from gpu_ops.epl.planning.parts import parts
 from gpu_ops.epl.planning.patterns import PatternPlanner
 from gpu_ops.epl.planning.planned import Ledger, PlannedStatement, known_type
@@ -50,7 +51,7 @@ from gpu_ops.epl.planning.variables import VariableColumns, VariableNames, reads
 from gpu_ops.epl.planning.windows import StreamWindows, windowed
 from gpu_ops.epl.statements import Statement
 from gpu_ops.plan.data_windows import DataWindow, FirstSpan, Last
-from gpu_ops.plan.deliveries import Delivered, Deliveries
+from gpu_ops.plan.deliveries import REMEMBERED, Delivered, Deliveries
 from gpu_ops.plan.expressions import bare_column
 from gpu_ops.plan.joins import Union, cast_to
 from gpu_ops.plan.lean import lean
@@ -305,6 +306,7 @@ class _QueryPlanner:
         where = None if condition is None or _waits(condition) else bind_condition(condition, events).value
         aggregates = PlannedAggregates(events, within=self._context.key, joined=bool(query.joins))
         aggregates.found = self._found()
+        aggregates.drifts = drifting(query, events)
         levels, keys = self._groups(aggregates, events)
         asked = self._subqueries.asked()
         scope = DeliveredScope(events, aggregates, keys, asked, levels)
@@ -712,9 +714,24 @@ class _QueryPlanner:
     def _own_keys(
         self, aggregates: PlannedAggregates, levels: Sequence[tuple[str, ...]], *, by_group: bool
     ) -> tuple[Delivered, ...]:
+        made = tuple(map(self._as_remembered, aggregates.made))
         if by_group:
-            return tuple(aggregates.made)
-        return tuple(replace(each, keys=levels[0] if each.keys is None else each.keys) for each in aggregates.made)
+            return made
+        return tuple(replace(each, keys=levels[0] if each.keys is None else each.keys) for each in made)
+
+    def _as_remembered(self, each: Delivered) -> Delivered:
+        """An aggregate over what its groups remember, if they may be forgotten."""
+        query = self._query
+        if each.life == "delivered" and self._context.context is not None:
+            raise unsupported(query, "such aggregates over outer joins within contexts")
+        if each.life not in REMEMBERED or not any(term.views for term in query.streams):
+            return each
+        keys: Sequence[object] = query.group_by if each.keys is None else (None,)
+        if not keys or any(term.unidirectional for term in query.streams) or not may_drain(query, keys):
+            return each
+        if self._context.context is not None:
+            raise unsupported(query, "aggregates of all that ever came or left, of groups in windows within contexts")
+        return replace(each, life=REMEMBERED[each.life])
 
     def _refuse(self, aggregates: PlannedAggregates, windows: StreamWindows, *, by_group: bool) -> None:
         """Refuse what would be answered differently from Esper."""

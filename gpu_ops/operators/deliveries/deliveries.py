@@ -294,8 +294,10 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
         """
         keep = self._device.kernels.keep
         known: dict[int, Edges] = {}
+        remembered = {keys: memory.step(passing) for keys, memory in self._levels.memories.items()}
         for values in self._values:
             rows = whole if values.life == "window" else passing
+            rows = remembered.get(values.keys, {}).get(values.life, rows)
             if values.reads_edges and id(rows) not in known:
                 known[id(rows)] = Edges.of(rows, keep(rows.enters), keep(rows.leaves), self._device)
             edges = known.get(id(rows))
@@ -504,7 +506,7 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
     def alive(self) -> int:
         """How many rows it keeps."""
         kept = sum(len(each) for each in (self._held, self._since) if each is not None)
-        return sum(values.alive for values in self._values) + kept
+        return sum(values.alive for values in self._values) + sum(map(len, self._levels.memories.values())) + kept
 
     waiting = 0
 
@@ -513,6 +515,8 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
         made = {"clock": pa.table({"clock": pa.array([self._clock]), "done": pa.array([self._done])})}
         for at, values in enumerate(self._values):
             made |= values.tables(f"values {at}/")
+        for at, memory in enumerate(self._levels.memories.values()):
+            made |= memory.tables(f"memory {at}/")
         if self._held is not None:
             made |= self._held.tables()
         if self._since is not None:
@@ -527,6 +531,8 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
         yield StateTable("clock", {"clock": one, "done": one}, 1, required=True)
         for at, values in enumerate(self._values):
             yield from values.declared(tables, f"values {at}/")
+        for at, memory in enumerate(self._levels.memories.values()):
+            yield from memory.declared(tables, f"memory {at}/")
         if self._held is not None:
             yield from self._held.declared()
         if self._since is not None:
@@ -541,6 +547,8 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
         self._clock, self._done = (tables["clock"][name][0].as_py() for name in ("clock", "done"))
         for at, values in enumerate(self._values):
             values.restore(tables, f"values {at}/")
+        for at, memory in enumerate(self._levels.memories.values()):
+            memory.restore(tables, f"memory {at}/")
         if self._held is not None:
             self._held.restore(tables)
         if self._since is not None:

@@ -178,7 +178,7 @@ class GroupValues:
         instant = both & (enter == leave)
         if momentary:
             given = StepInput(some(enters, enter, 1))
-        elif self.life in {"alive", "window"}:
+        elif self.life not in {"ever", "left"}:
             given = StepInput(
                 some(both & ~instant, enter, leave) + some(instant, enter - 1, 1),
                 some(enters & ~leaves, enter, 1),

@@ -13,10 +13,15 @@ from gpu_ops.core.polars_frames import empty_table
 from gpu_ops.core.turns import GROUPING
 from gpu_ops.devices import Device
 from gpu_ops.operators.deliveries.changes import Edges
+from gpu_ops.operators.deliveries.delivered_totals import DeliveredTotals
+from gpu_ops.operators.deliveries.group_memory import GroupMemory
 from gpu_ops.operators.deliveries.group_totals import GroupTotals
 from gpu_ops.operators.deliveries.group_values import GroupValues
 from gpu_ops.operators.deliveries.touched import Touched
-from gpu_ops.plan.deliveries import Delivered, Deliveries
+from gpu_ops.plan.deliveries import REMEMBERED, Delivered, Deliveries, Life
+
+_ALWAYS: dict[Life, Life] = {remembered: life for life, remembered in REMEMBERED.items()}
+"""What the aggregates of all rows are over: these are no group that is forgotten."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +59,8 @@ class GroupLevels:
             for number, keys in enumerate(node.levels)
         ]
         self.values = [*self._shared, *(values for level in self.each for values in level.values)]
+        forgetting = dict.fromkeys(each.keys for each in self.values if each.life in REMEMBERED.values())
+        self.memories = {keys: GroupMemory(keys, schema, device) for keys in forgetting}
 
     @property
     def read(self) -> list[str]:
@@ -142,9 +149,13 @@ def _grouped(
     found: dict[tuple[tuple[str, ...], str], list[Delivered]] = {}
     for each in aggregates:
         own = replace(each, keys=keys if each.keys is None else each.keys)
+        if not own.keys:
+            own = replace(own, life=_ALWAYS.get(own.life, own.life))
         found.setdefault((own.keys or (), own.life), []).append(own)
 
     def made(some: Sequence[Delivered]) -> GroupValues:
+        if some[0].life == "delivered":
+            return DeliveredTotals(some, schema, device)
         walks = not momentary and GroupTotals.takes(some, schema)
         return (GroupTotals if walks else GroupValues)(some, schema, device)
 

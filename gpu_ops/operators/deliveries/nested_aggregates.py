@@ -15,6 +15,7 @@ from gpu_ops.core.turns import PLACE
 from gpu_ops.devices import Device
 from gpu_ops.errors import SumOverflowError
 from gpu_ops.operators.deliveries.changes import Changes, no_changes
+from gpu_ops.operators.deliveries.delivered_totals import along, clamped
 from gpu_ops.operators.deliveries.lookups import AnswersRows
 from gpu_ops.operators.events import Events
 from gpu_ops.operators.row_order import run_ends, run_starts, stable_order
@@ -80,16 +81,11 @@ class NestedAggregatesOperator(AnswersRows, nodes=(NestedAggregates,)):
         kernels, take = self._device.kernels, self._device.kernels.take
         begins = run_starts(code) if len(code) else first != 0
 
-        def along(number: int, steps: Any, starts: Any) -> Any:
-            """Running sums from what is known on, within stretches."""
-            whole = take(np.concatenate([self._known[number], steps]), order)
-            upto = np.cumsum(whole)
-            at = np.cumsum(starts) - 1
-            before = take(upto - whole, kernels.keep(starts))
-            return upto - take(before, at) if len(whole) else whole
+        def from_known(number: int, steps: Any) -> Any:
+            return take(np.concatenate([self._known[number], steps]), order)
 
         sign = 1 - 2 * moves.leaves
-        rows = along(0, sign, begins)
+        rows = along(from_known(0, sign), begins, self._device)
         empty = (rows == 0) & (first != 0) if self._node.keys else first < 0
         anew = begins | np.concatenate([np.zeros_like(begins[:1]), empty[:-1]])
         made = [rows]
@@ -99,17 +95,16 @@ class NestedAggregatesOperator(AnswersRows, nodes=(NestedAggregates,)):
         for at, each in enumerate(self._node.nested):
             values, there = self._values(each, moves)
             inner = [
-                along(1 + 4 * at + number, steps, anew) for number, steps in enumerate((sign * values, sign * there))
+                along(from_known(1 + 4 * at + number, steps), anew, self._device)
+                for number, steps in enumerate((sign * values, sign * there))
             ]
             count = take(inner[1], back)
             shown = count if each.counts or each.column is None else take(inner[0], back)
             valid = 1 if each.counts or each.column is None else (count > 0).astype(np.int64)
             self._check(each, 3 + 4 * at, shown)
-            outer = [
-                along(3 + 4 * at + number, steps, anew)
-                for number, steps in enumerate((sign * shown * valid, sign * valid))
-            ]
-            made += [*inner, *outer]
+            steps, worth = from_known(4 + 4 * at, sign * valid), from_known(3 + 4 * at, sign * shown * valid)
+            number, total = clamped(steps, worth, anew, self._device)
+            made += [*inner, total, number]
         return made
 
     def _values(self, each: NestedAggregate, moves: _Moves) -> tuple[Any, Any]:

@@ -121,7 +121,9 @@ class State:
 class OfValues(State):
     """Of the values that are not null, each by itself or each distinct one once.
 
-    What leaves may be worth another value than as it entered, if it is an aggregate itself: such values are taken off.
+    What leaves may be worth another value than as it entered, if it is an aggregate itself, or a row of an outer join
+    that never entered: counts and sums take such values off, and others take no notice. No count goes below
+    nothing, and a sum begins anew where its count is nothing.
     """
 
     def __init__(self, call: e.FunctionCall) -> None:
@@ -136,8 +138,15 @@ class OfValues(State):
 
     def _leave(self, scope: Scope) -> None:
         value = self._argument(scope)
-        if value is not None and not _remove(self.held, value):
+        if value is None or _remove(self.held, value) or self.call.quantity == "distinct":
+            return
+        if self.name in {"count", "sum", "avg"}:
             self.taken.append(value)
+
+    def leave(self, scope: Scope) -> None:
+        super().leave(scope)
+        if len(self.held) <= len(self.taken):
+            self.held, self.taken = [], []
 
     def value(self, scope: Scope) -> Any:
         held = self.held
@@ -151,8 +160,6 @@ class OfValues(State):
         if self.name in {"sum", "avg"}:
             total = sum(held) - sum(self.taken)
             return total if self.name == "sum" else total / count
-        if self.taken:
-            raise NotImplementedError(f"{self.name} of an aggregate")
         return _VALUES[self.name](held)
 
 
