@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import calendar
 import datetime as dt
 import re
 from collections.abc import Callable, Mapping
@@ -33,6 +34,16 @@ def _to_half(time: dt.datetime) -> dt.datetime:
     return (time + dt.timedelta(minutes=30)).replace(minute=0, second=0, microsecond=0)
 
 
+def _by_months(time: dt.datetime, months: int) -> dt.datetime:
+    """So many months later; the last day of a month that has fewer."""
+    year, month = divmod(time.year * 12 + time.month - 1 + months, 12)
+    return time.replace(year=year, month=month + 1, day=min(time.day, calendar.monthrange(year, month + 1)[1]))
+
+
+def _begun(time: dt.datetime) -> dt.datetime:
+    return time.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+
+
 _CALLS: Mapping[str, Callable[[dt.datetime, dt.datetime], Any]] = {
     "a.plus(1 hour 30 min)": lambda a, b: _milliseconds(a + dt.timedelta(minutes=90)),
     "a.minus(2 days)": lambda a, b: _milliseconds(a - 2 * _DAY),
@@ -49,6 +60,22 @@ _CALLS: Mapping[str, Callable[[dt.datetime, dt.datetime], Any]] = {
     ),
     "a.withMin('min')": lambda a, b: _milliseconds(a.replace(minute=0)),
     "a.withMax('msec')": lambda a, b: _milliseconds(a.replace(microsecond=999_000)),
+    "a.set('day', 31)": lambda a, b: _milliseconds(a.replace(day=1) + 30 * _DAY),
+    "a.set('month', 1)": lambda a, b: _milliseconds(a.replace(month=2, day=1) + (a.day - 1) * _DAY),
+    "a.set('month', -1)": lambda a, b: _milliseconds(a.replace(year=a.year - 1, month=12)),
+    "a.set('year', 2001)": lambda a, b: _milliseconds(a.replace(year=2001, day=1) + (a.day - 1) * _DAY),
+    "a.withDate(2024, 13, 0)": lambda a, b: _milliseconds(a.replace(year=2025, month=1, day=31)),
+    "a.withMin('day')": lambda a, b: _milliseconds(a.replace(day=1)),
+    "a.withMax('day')": lambda a, b: _milliseconds(_by_months(a.replace(day=1), 1) - _DAY),
+    "a.withMax('month')": lambda a, b: _milliseconds(a.replace(month=12)),
+    "a.plus(1 month)": lambda a, b: _milliseconds(_by_months(a, 1)),
+    "a.minus(14 months 1 hour)": lambda a, b: _milliseconds(_by_months(a, -14) - dt.timedelta(hours=1)),
+    "a.plus(1 year 1 month 2 days)": lambda a, b: _milliseconds(_by_months(_by_months(a, 12), 1) + 2 * _DAY),
+    "a.roundFloor('month')": lambda a, b: _milliseconds(_begun(a)),
+    "a.roundFloor('year')": lambda a, b: _milliseconds(_begun(a).replace(month=1)),
+    "a.roundCeiling('month')": lambda a, b: _milliseconds(a if a == _begun(a) else _by_months(_begun(a), 1)),
+    "a.format('yyyy-MM-dd HH:mm:ss.SSS')": lambda a, b: f"{a:%Y-%m-%d %H:%M:%S}.{a.microsecond // 1000:03}",
+    """a.format("dd. MMM yy, hh 'h' a")""": lambda a, b: f"{a:%d. %b %y, %I} h {a:%p}",
     "a.before(b)": lambda a, b: a < b,
     "a.after(b)": lambda a, b: a > b,
     "a.before(b, 1 day)": lambda a, b: b - a >= _DAY,
@@ -68,7 +95,13 @@ _CALLS: Mapping[str, Callable[[dt.datetime, dt.datetime], Any]] = {
         (a + dt.timedelta(hours=1)).replace(second=0, microsecond=0) < b
     ),
 }
-_TIMES = st.integers(-100_000_000, 200_000_000) | st.sampled_from([0, 1_800_000, -1_800_000, 86_400_000, -3_600_000])
+_LEAP, _LAST = 1_709_164_800_000, 1_706_659_200_001
+"""The 29th of February 2024, and just behind the beginning of the 31st of January."""
+_TIMES = (
+    st.integers(-100_000_000, 200_000_000)
+    | st.integers(-30_000_000_000_000, 200_000_000_000_000)
+    | st.sampled_from([0, 1_800_000, -1_800_000, 86_400_000, -3_600_000, _LEAP, _LAST, 1_704_067_200_000])
+)
 
 
 @pytest.mark.parametrize("device", ["cpu", "array"])
@@ -102,12 +135,17 @@ def test_what_is_of_the_last_hour() -> None:
     [
         ("a.plus()", "plus\\(…\\) takes 1 values, not 0"),
         ("a.before('x')", "takes times or periods, and 'x' is of type string"),
-        ("a.plus(1 month)", "no months"),
-        ("a.roundFloor('month')", "no roundFloor to 'month'"),
+        ("a.plus(b months)", "'b' is no constant"),
+        ("a.between(b, 1 month)", "no months"),
+        ("a.roundHalf('month')", "no roundHalf to 'month'"),
+        ("a.withMax('year')", "no withMax of 'year'"),
+        ("a.format(b)", "takes a constant text"),
+        ("a.format('d.M.yyyy')", "no field 'd' of a format"),
+        ("a.format('--')", "is no format of times"),
         ("a.roundFloor(a)", "takes the name of a field"),
         ("a.between(b, b, 1)", "takes true or false behind its times"),
         ("a.get(a)", "takes the name of a field"),
-        ("a.set('month', 1)", "no set of 'month'. .* Take one of msec, sec, min, hour"),
+        ("a.set('week', 1)", "no set of 'week'. .* Take one of msec, sec, min, hour"),
         ("a.withTime(1, 2)", "withTime\\(…\\) takes 4 values, not 2"),
         ("a.befor(b)", "Did you mean 'before'"),
     ],

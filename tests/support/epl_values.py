@@ -326,6 +326,7 @@ _METHODS: Mapping[str, Callable[..., Any]] = {
     "endsWith": str.endswith,
     "charAt": lambda given, at: given[at] if at < len(given) else None,
     "indexOf": lambda given, part, start=0: min(start, len(given)) if not part else given.find(part, start),
+    "lastIndexOf": lambda given, part, start=None: given.rfind(part, 0, None if start is None else start + len(part)),
     "equalsIgnoreCase": lambda given, other: given.lower() == other.lower(),
     "replace": str.replace,
     "substring": lambda given, start, end=None: given[start:end],

@@ -241,7 +241,7 @@ def matched(operator: str, value: Bound, pattern: Bound, escape: Bound | None) -
         raise unsupported(pattern, f"{operator!r} with a pattern that is no constant", "Write the pattern as a text.")
     text = as_type(value, t.TEXT)
     if operator == "regexp":
-        return text.str.contains(_regular(pattern, str(pattern.constant.value)))
+        return text.str.contains(regular(pattern, str(pattern.constant.value)))
     return _like(text, str(pattern.constant.value), _escape(escape))
 
 
@@ -287,8 +287,12 @@ _CLASSES = {"d": "0-9", "w": "0-9A-Za-z_", "s": r" \t\n\x0B\f\r"}
 """Java's, which have no character beyond ASCII."""
 
 
-def _regular(place: HasPlace, pattern: str) -> str:
-    """The pattern in the dialect of the backend, for all of a text."""
+def regular(place: HasPlace, pattern: str, *, whole: bool = True) -> str:
+    """The pattern in the dialect of the backend, for all of a text or for a part of it.
+
+    Raises:
+        PlacedError: It is no regular expression, or the backend does not have it.
+    """
 
     def translated(found: re.Match[str]) -> str:
         mark = found[0][1:]
@@ -298,7 +302,7 @@ def _regular(place: HasPlace, pattern: str) -> str:
         return f"[{'^' if mark.isupper() else ''}{inner}]"
 
     inner = re.sub(r"\\.", translated, pattern, flags=re.DOTALL)
-    made = f"\\A(?:{inner})\\z"
+    made = f"\\A(?:{inner})\\z" if whole else inner
     try:
         pl.Series([""]).str.contains(made)
     except pl.exceptions.ComputeError as error:

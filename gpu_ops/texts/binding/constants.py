@@ -13,7 +13,8 @@ from gpu_ops.texts.binding.bound import Bound, as_type
 from gpu_ops.texts.expressions import Expression, FunctionCall, Member, Name, Period
 from gpu_ops.texts.placed_error import PlacedError, failure_at, unsupported
 
-_MONTHS = {"year": 12, "month": 1}
+MONTHS = {"year": 12, "month": 1}
+"""The units of the calendar, and how many months each has."""
 _DAY = 86_400_000
 _MILLISECONDS = {
     "week": Fraction(7 * _DAY),
@@ -74,10 +75,10 @@ def span(parts: Period, amount: Callable[[Expression], Any]) -> TimeSpan:
             raise failure_at(expression, f"An amount of time is a number, not {expression}.")
         if not abs(number) <= _MOST:
             raise _too_long(parts)
-        if unit not in _MONTHS:
+        if unit not in MONTHS:
             milliseconds += Fraction(number) * _MILLISECONDS[unit]
         elif number == int(number):
-            months += int(number) * _MONTHS[unit]
+            months += int(number) * MONTHS[unit]
         else:
             raise failure_at(expression, f"A {unit} has no parts of one length.", "Write days.")
     if abs(months) > _MOST_MONTHS or abs(milliseconds) > _MOST:
@@ -98,7 +99,7 @@ def long_of(parts: Period, bound: Callable[[Expression], Bound]) -> Bound:
     """The milliseconds of a period whose amounts are not all constants, as a long."""
     made: nw.Expr | None = None
     for expression, unit in parts.parts:
-        if unit in _MONTHS:
+        if unit in MONTHS:
             raise unsupported(parts, f"{unit}s whose number is no constant", "Write days.")
         amount = bound(expression)
         if not t.is_numeric(amount.type):

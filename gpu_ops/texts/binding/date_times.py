@@ -6,8 +6,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 import narwhals as nw
 
+from gpu_ops.texts.binding import text_times
 from gpu_ops.texts.binding import types as t
 from gpu_ops.texts.binding.bound import Bound, as_type
+from gpu_ops.texts.binding.calendar_fields import begin_of, later, with_date, with_last_day
 from gpu_ops.texts.expressions import FunctionCall
 from gpu_ops.texts.placed_error import failure_at, unsupported
 
@@ -47,7 +49,9 @@ _FIELDS = {
 }
 """The fields of `get`."""
 _SIZES = {"msec": 1_000, "sec": 60, "min": 60, "hour": 24}
-"""How many values fields have that can be set."""
+"""How many values fields have, all times the same number."""
+_OF_CALENDAR = {"day": "day", "days": "day", "month": "month", "months": "month", "year": "year", "years": "year"}
+"""Names of the fields of the calendar."""
 
 _ROUNDS = ("roundFloor", "roundCeiling", "roundHalf")
 _METHODS: Mapping[str, tuple[int, int]] = {
@@ -61,6 +65,8 @@ _METHODS: Mapping[str, tuple[int, int]] = {
     "get": (1, 1),
     "set": (2, 2),
     "withTime": (4, 4),
+    "withDate": (3, 3),
+    "format": (1, 1),
     **dict.fromkeys(("withMin", "withMax"), (1, 1)),
     **dict.fromkeys(_ROUNDS, (1, 1)),
 }
@@ -93,7 +99,14 @@ def date_time_method(node: FunctionCall, of: Bound, given: Sequence[Bound]) -> B
         return _got(value, node.name)
     if node.name == "get":
         return _got(value, _FIELDS[_field(node, given[0], _FIELDS)])
+    if node.name == "withDate":
+        year, month, day = (_time(node, each) for each in given)
+        return Bound(with_date(value, year=year, month=month, day=day), t.LONG)
+    if node.name == "format":
+        return Bound((value * 1000).cast(nw.Datetime("us")).dt.to_string(_written(given[0])), t.TEXT)
     if node.name in {"set", "withMin", "withMax"}:
+        if (field := _of_calendar(given[0])) is not None:
+            return Bound(_with_date(node, value, field, given), t.LONG)
         field = _field(node, given[0], _SIZES)
         number = nw.lit(0 if node.name == "withMin" else _SIZES[field] - 1, nw.Int64())
         return Bound(_with(value, field, _time(node, given[1]) if node.name == "set" else number), t.LONG)
@@ -107,6 +120,72 @@ def date_time_method(node: FunctionCall, of: Bound, given: Sequence[Bound]) -> B
     if node.name in {"plus", "minus"}:
         return Bound(value + times[0] if node.name == "plus" else value - times[0], t.LONG)
     return Bound(_COMPARED[node.name](value, *times), t.BOOLEAN)
+
+
+def moved_by_calendar(node: FunctionCall, of: Bound, months: Sequence[int], rest: Bound | None) -> Bound:
+    """A time moved by years and months, and then by a span: `plus(1 month 2 days)`.
+
+    As in Java's calendar, the day is the last one of a month that has fewer.
+
+    Args:
+        node: The call of `plus` or `minus`.
+        of: The time.
+        months: How many months it is moved, one step after another.
+        rest: The span behind them, in milliseconds.
+    """
+    sign = 1 if node.name == "plus" else -1
+    value = of.value
+    for each in months:
+        value = later(value, sign * each)
+    return Bound(value if rest is None else value + rest.value * sign, t.LONG)
+
+
+def _of_calendar(given: Bound) -> str | None:
+    """The field of the calendar that an argument names, if it does."""
+    name = None if given.constant is None else given.constant.value
+    return _OF_CALENDAR.get(name.lower()) if isinstance(name, str) else None
+
+
+def _with_date(node: FunctionCall, value: nw.Expr, field: str, given: Sequence[Bound]) -> nw.Expr:
+    """A time with another day, month or year: one that is said, the least or the greatest."""
+    if node.name == "set":
+        return with_date(value, **{field: _time(node, given[1])})
+    if field == "year":
+        raise unsupported(given[0], f"{node.name} of 'year'", "Take one of msec, sec, min, hour, day, month.")
+    if field == "day":
+        return with_date(value, day=nw.lit(1, nw.Int64())) if node.name == "withMin" else with_last_day(value)
+    return with_date(value, month=nw.lit(0 if node.name == "withMin" else 11, nw.Int64()))
+
+
+_WRITTEN: Mapping[str, str] = {
+    "yyyy": "%Y",
+    "yy": "%y",
+    "MM": "%m",
+    "MMM": "%b",
+    "dd": "%d",
+    "HH": "%H",
+    "hh": "%I",
+    "a": "%p",
+    "mm": "%M",
+    "ss": "%S",
+    "SSS": "%3f",
+}
+"""Java's fields as those of `strftime`, where both write the same."""
+
+
+def _written(given: Bound) -> str:
+    """A format of Java's `SimpleDateFormat`, as `strftime` has it."""
+    said = None if given.constant is None else given.constant.value
+    if not isinstance(said, str):
+        raise failure_at(given, "format(…) takes a constant text.", "Write: format('yyyy-MM-dd HH:mm').")
+    parts = text_times.parts_of(given, said)
+    return "".join(each if is_literal else _field_of(given, each) for each, is_literal in parts)
+
+
+def _field_of(given: Bound, part: str) -> str:
+    if part not in _WRITTEN:
+        raise unsupported(given, f"field {part!r} of a format", f"It has {' '.join(_WRITTEN)}.")
+    return _WRITTEN[part]
 
 
 def _time(node: FunctionCall, given: Bound) -> nw.Expr:
@@ -186,6 +265,12 @@ def _rounded(node: FunctionCall, value: nw.Expr, given: Bound) -> nw.Expr:
     name = None if given.constant is None else given.constant.value
     if not isinstance(name, str):
         raise failure_at(given, f"{node.name}(…) takes the name of a field.", "Write 'hour', for instance.")
+    if (field := _of_calendar(given)) in {"month", "year"} and node.name != "roundHalf":
+        assert field is not None  # noqa: S101  (it is one of the two)
+        floor = begin_of(value, field)
+        if node.name == "roundFloor":
+            return floor
+        return nw.when(value > floor).then(later(floor, 1 if field == "month" else 12)).otherwise(floor)
     if name.lower() not in _UNIT_OF:
         raise unsupported(given, f"{node.name} to {name!r}", f"Take one of {', '.join(_UNITS)}.")
     unit = _UNITS[_UNIT_OF[name.lower()]]

@@ -26,10 +26,10 @@ import narwhals as nw
 import pyarrow as pa
 
 from gpu_ops.texts import expressions as e
-from gpu_ops.texts.binding import arithmetic, conditions, functions
+from gpu_ops.texts.binding import arithmetic, conditions, date_times, functions
 from gpu_ops.texts.binding import types as t
 from gpu_ops.texts.binding.bound import Bound, as_type, constant_bound
-from gpu_ops.texts.binding.constants import ConstantScope, TimeSpan, long_of, span
+from gpu_ops.texts.binding.constants import MONTHS, ConstantScope, TimeSpan, long_of, span
 from gpu_ops.texts.binding.scope import BindingScope, is_aggregate, unknown
 from gpu_ops.texts.placed_error import PlacedError, failure_at, unsupported
 
@@ -275,7 +275,18 @@ class _Binder:
         taken = [each for each in node.arguments if isinstance(each, e.LambdaFunction)]
         if taken:
             raise unsupported(node, f"method {node.name!r} with a function")
+        if node.name in {"plus", "minus"} and subject.type == t.LONG and len(node.arguments) == 1:
+            (given,) = node.arguments
+            if isinstance(given, e.Period) and any(unit in MONTHS for _, unit in given.parts):
+                return self._moved(node, subject, given)
         return functions.method(node, subject, self._all(node.arguments))
+
+    def _moved(self, node: e.FunctionCall, of: Bound, by: e.Period) -> Bound:
+        """A time moved by a period of years or months, and of more."""
+        months = [span(e.Period((each,), place=by.place), constant).months for each in by.parts if each[1] in MONTHS]
+        rest = tuple(each for each in by.parts if each[1] not in MONTHS)
+        behind = long_of(e.Period(rest, place=by.place), self.bind) if rest else None
+        return date_times.moved_by_calendar(node, of, months, behind)
 
     def _exists(self, node: e.FunctionCall) -> Bound:
         """Whether a property that is asked for by name is there: a column is, whatever its value."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -45,6 +46,17 @@ def _place(value: nw.Expr, part: str, start: int = 0) -> nw.Expr:
     return nw.when(~is_there).then(nw.lit(-1)).otherwise(found).cast(nw.Int32())
 
 
+def _last_place(value: nw.Expr, part: str, start: int | None = None) -> nw.Expr:
+    """Where a part begins last, at a place or before it; -1 where it does not. The empty text begins everywhere."""
+    value = value if start is None else value.str.slice(0, start + len(part))
+    length = value.str.len_chars()
+    # All up to the end of the last one is greedy, and taken off.
+    behind = value.str.replace_all(f"\\A[\\s\\S]*{re.escape(part)}", "").str.len_chars()
+    found = nw.when(value.str.contains(part, literal=True)).then(length.cast(nw.Int64) - behind.cast(nw.Int64))
+    place = found - len(part) if part else length
+    return nw.when(~value.is_null()).then(nw.when(~place.is_null()).then(place).otherwise(nw.lit(-1))).cast(nw.Int32())
+
+
 _BLANK = "".join(map(chr, range(33)))
 """What Java's `trim` takes off: U+0000 to U+0020."""
 
@@ -64,6 +76,7 @@ _METHODS: Mapping[str, _Method] = {
     "substring": _Method(_part, t.TEXT, (t.INT, t.INT), least=1),
     "charAt": _Method(_character, t.TEXT, (t.INT,)),
     "indexOf": _Method(_place, t.INT, (t.TEXT, t.INT), least=1),
+    "lastIndexOf": _Method(_last_place, t.INT, (t.TEXT, t.INT), least=1),
 }
 
 
@@ -87,7 +100,20 @@ _WITH_TEXTS: Mapping[str, Callable[[Bound, Bound], Bound]] = {
 }
 """Methods with another text, which may be any."""
 
-NAMES = ("concat", *_METHODS, *(name for name in _WITH_TEXTS if name != "concat"))
+NAMES = ("concat", *_METHODS, "replaceAll", *(name for name in _WITH_TEXTS if name != "concat"))
+
+
+def _replaced(node: FunctionCall, of: Bound, given: Sequence[Bound]) -> Bound:
+    """`replaceAll`: each part that a regular expression fits, in the place of which another text stands."""
+    said = [each.constant.value for each in given if each.constant is not None]
+    texts = [each for each in said if isinstance(each, str)]
+    if len(given) != 2 or len(texts) != 2:
+        raise failure_at(node, "replaceAll(…) takes a regular expression and a text, both constants.")
+    pattern, other = texts
+    if {"$", "\\"} & {*other}:
+        raise unsupported(given[1], "groups and escapes in what replaceAll puts", "Take replace for a plain text.")
+    made = conditions.regular(given[0], pattern, whole=False)
+    return Bound(of.value.str.replace_all(made, other), t.TEXT)
 
 
 def text_method(node: FunctionCall, of: Bound, given: Sequence[Bound]) -> Bound:
@@ -102,6 +128,8 @@ def text_method(node: FunctionCall, of: Bound, given: Sequence[Bound]) -> Bound:
         PlacedError: There are more arguments, or fewer, they are of other types, or are no constants where they have
             to be.
     """
+    if node.name == "replaceAll":
+        return _replaced(node, of, given)
     if node.name in _WITH_TEXTS:
         takes: tuple[pa.DataType, ...] = (t.TEXT,)
         least = 1

@@ -10,7 +10,7 @@ import narwhals as nw
 from gpu_ops.texts.binding import types as t
 from gpu_ops.texts.binding.bound import Bound
 from gpu_ops.texts.expressions import Cast, Constant, NamedArgument
-from gpu_ops.texts.placed_error import failure_at, unsupported
+from gpu_ops.texts.placed_error import HasPlace, failure_at, unsupported
 
 _TYPES = frozenset({"long", "java.lang.long", "date", "java.util.date", "calendar", "java.util.calendar"})
 """The types of a cast with a format, in small letters: all of them are milliseconds since 1970, longs, here."""
@@ -71,27 +71,36 @@ def _constant(option: NamedArgument) -> str:
 
 
 def _by_format(option: NamedArgument, written: str, text: nw.Expr) -> tuple[nw.Expr, str]:
-    directives, end, said = "", 0, set()
-    for found in _PART.finditer(written):
-        if found.start() != end:
-            break
-        end, part = found.end(), found.group()
-        if part[0].isalpha():
-            if part not in _FIELDS:
-                raise unsupported(option, f"field {part!r} of a dateformat", f"It has {' '.join(_FIELDS)}.")
-            said.add(_FIELDS[part])
-            directives += _FIELDS[part]
-        else:
-            literal = "'" if part == "''" else part[1:-1].replace("''", "'") if part[0] == "'" else part
-            directives += literal.replace("%", "%%")
-    if end != len(written) or not said:
-        raise failure_at(option, f"{written!r} is no format of times.", "Write: dateformat: 'yyyy-MM-dd HH:mm:ss'.")
+    directives, said = "", set()
+    for part, is_literal in parts_of(option, written):
+        if not is_literal and part not in _FIELDS:
+            raise unsupported(option, f"field {part!r} of a dateformat", f"It has {' '.join(_FIELDS)}.")
+        said |= set() if is_literal else {_FIELDS[part]}
+        directives += part if is_literal else _FIELDS[part]
     timed = said & {"%H", "%I", "%M", "%S", "%3f"}
     for fields, given, directive in (*_MISSING, *(_MINUTES if timed else ())):
         if not said & fields:
             text = nw.concat_str(text, nw.lit(f" {given}"), ignore_nulls=False)
             directives += f" {directive}"
     return text, directives
+
+
+def parts_of(place: HasPlace, written: str) -> list[tuple[str, bool]]:
+    """The parts of a format, and whether each is a literal, in which a percent sign is twice; others are fields.
+
+    Raises:
+        PlacedError: It is no format of times.
+    """
+    found, end = [], 0
+    for each in _PART.finditer(written):
+        if each.start() != end:
+            break
+        end, part = each.end(), each.group()
+        literal = "'" if part == "''" else part[1:-1].replace("''", "'") if part[0] == "'" else part
+        found.append((part, False) if part[0].isalpha() else (literal.replace("%", "%%"), True))
+    if end != len(written) or all(is_literal for _, is_literal in found):
+        raise failure_at(place, f"{written!r} is no format of times.", "Write 'yyyy-MM-dd HH:mm:ss', for instance.")
+    return found
 
 
 def _iso(text: nw.Expr) -> tuple[nw.Expr, str]:

@@ -536,6 +536,7 @@ _METHODS: dict[str, Callable[..., Any]] = {
     "endsWith": str.endswith,
     "indexOf": str.find,
     "charAt": lambda given, at: given[at] if at < len(given) else None,
+    "lastIndexOf": lambda given, part, start=None: given.rfind(part, 0, None if start is None else start + len(part)),
     "equalsIgnoreCase": lambda given, other: given.lower() == other.lower(),
     "substring": lambda given, start, end=None: given[start:end],
     "equals": lambda given, other: given == other,
