@@ -27,8 +27,11 @@ LAKE_FOLDERS := $(LAKE)/spark-delta-4.1.0 $(LAKE)/spark-iceberg-1.11.0
 
 RUN := .venv/bin/python
 READY := .venv/ready
-# Tests that run queries on Spark share one worker and its JVM (conftest.py).
-PYTEST := $(RUN) -m pytest -n 2 --dist loadgroup --durations=20
+# Tests that run queries on Spark share one worker and its JVM (conftest.py). The services wait for processes more than
+# they compute, so twice as many workers as cores share them.
+PYTEST := $(RUN) -m pytest --dist loadgroup --durations=20
+WORKERS ?= 2
+SERVICE_WORKERS ?= 4
 
 # The first that runs and is new enough: a name on the PATH may be a launcher without a Python behind it.
 FOUND_PYTHON = $(shell for name in $(or $(PYTHON),python3 python3.13 python3.12 python3.14 python3.11); do \
@@ -54,20 +57,20 @@ demo-live: java $(READY) $(KAFKA_FOLDERS)
 	@$(RUN) -m gpu_ops.apps.demo_live
 
 test: java $(READY)
-	@$(PYTEST)
+	@$(PYTEST) -n $(WORKERS)
 
 # A few examples for each property, no Spark, and nothing that takes long.
 test-fast: $(READY)
-	@HYPOTHESIS_PROFILE=fast $(PYTEST) -m "not spark and not slow"
+	@HYPOTHESIS_PROFILE=fast $(PYTEST) -n $(WORKERS) -m "not spark and not slow"
 
 # What starts clusters and processes or, where RAPIDS_JAR names its jar, asks the RAPIDS planner. GPU_OPS_REQUIRE_SERVICES=1: what cannot start here has failed.
 test-services: java $(READY)
-	@$(PYTEST) -m services
+	@$(PYTEST) -n $(SERVICE_WORKERS) -m services
 
 # Ten thousand examples for each property, and the tests marked `deep`.
 test-deep: java $(READY)
-	@HYPOTHESIS_PROFILE=deep $(PYTEST)
-	@HYPOTHESIS_PROFILE=deep $(PYTEST) -m services
+	@HYPOTHESIS_PROFILE=deep $(PYTEST) -n $(WORKERS)
+	@HYPOTHESIS_PROFILE=deep $(PYTEST) -n $(SERVICE_WORKERS) -m services
 
 bench: java $(READY)
 	@$(RUN) benchmarks/run.py --all

@@ -77,7 +77,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Mark what needs Spark and put it on few workers; leave out what was not asked for.
 
     A worker's tests share a session. What asks the planner has another one than what runs queries, and what starts a
-    Spark of its own has none, so these run side by side. What asks the planner is one of the services: it needs a jar.
+    Spark of its own has none, so these run side by side: by file, unless a test names its group. What asks the planner
+    is one of the services: it needs a jar.
     """
     no_rapids = None if RAPIDS_REQUIRED else _why_no_rapids()
     deep = os.environ.get("HYPOTHESIS_PROFILE") == "deep"
@@ -92,7 +93,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker("spark")
             plans = item.get_closest_marker("rapids") is not None
             item.add_marker(pytest.mark.xdist_group("spark plans" if plans else "spark"))
-        elif item.get_closest_marker("spark"):
+        elif item.get_closest_marker("spark") and not item.get_closest_marker("xdist_group"):
             item.add_marker(pytest.mark.xdist_group(f"own spark {item.path.name}"))
         if no_rapids and item.get_closest_marker("rapids"):
             item.add_marker(pytest.mark.skip(reason=no_rapids))
@@ -132,8 +133,10 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     scratch = tmp_path_factory.mktemp("spark")
     settings = {
         # Compiling a second time what runs for seconds took a quarter of the suite's time in the JVM.
-        # What a test makes is garbage after it: the more room, the seldomer it is collected.
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xmn600m",
+        # What a test makes is garbage after it: the more room, the seldomer it is collected. The whole heap is there
+        # from the start: one that grows is looked through whole each time that it does, as its classes are.
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xms1536m -Xmn600m"
+        " -XX:MetaspaceSize=400m",
         "spark.driver.memory": "1536m",
         "spark.driver.host": "127.0.0.1",
         "spark.eventLog.enabled": "false",

@@ -22,6 +22,9 @@ from tests.support.on_cluster import PROBES, busy, check, costly, rides
 
 pytestmark = [pytest.mark.spark, pytest.mark.services]
 
+APART = pytest.mark.xdist_group("drivers of a cluster")
+"""Beside what the one application asks, on another worker of the suite, which has a cluster of its own."""
+
 # Workers' Python: has gpu_ops unless a driver says who lacks it, and as many file handles as it says.
 PYTHON = """#!/bin/sh
 case "$LACKS:$PWD" in both:* | one:*/worker-1/*) ;; *) export PYTHONPATH="$PYTHONPATH:{root}" ;; esac
@@ -79,7 +82,10 @@ def job(
     if not rides_path.exists():
         parquet.write_table(rides(), rides_path)
     arguments = (str(CONF / "job.py"), f"{name}.py", "--input", f"rides={rides_path}", "--output", output)
-    return start(running, folder, folder / f"{name} log", *arguments, "--if-exists", "replace", settings=settings)
+    # Each driver and each executor would compile plans, and answer a few rows by them.
+    interpreted = ("spark.sql.codegen.wholeStage=false", "spark.sql.codegen.factoryMode=NO_CODEGEN")
+    log = folder / f"{name} log"
+    return start(running, folder, log, *arguments, "--if-exists", "replace", settings=(*interpreted, *settings))
 
 
 def ended(driver: subprocess.Popen[str], log: Path, code: int = 0) -> str:
@@ -133,6 +139,7 @@ def whole(running: Cluster) -> Cluster:
     return running
 
 
+@APART
 def test_a_job_with_few_file_handles(whole: Cluster, tmp_path: Path) -> None:
     """It sorts in some hundred files."""
     place = tmp_path / "größe #1 %20"
@@ -149,6 +156,7 @@ MOMENTS = {"began": "*/mark", "writes": "*/.new-*/_temporary/0/_temporary/*/part
 """What there is beside the place of an answer at the moments at which a driver is killed."""
 
 
+@APART
 def test_drivers_that_are_killed_and_drivers_that_meet(whole: Cluster, tmp_path: Path) -> None:
     """The JVM and the Python at once; each driver but the first finds what the one before has left."""
     place, aside = tmp_path / "answer.parquet", tmp_path / ".answer.parquet.writing"

@@ -169,7 +169,7 @@ def kill(driver: subprocess.Popen[str]) -> None:
         driver.communicate()
 
 
-def until(found: Callable[[], T | None], what: str, seconds: float = 60) -> T:
+def until(found: Callable[[], T | None], what: str, seconds: float = 120) -> T:
     """What a function finds, once it finds something."""
     given_up = time.monotonic() + seconds
     while (it := found()) is None:
