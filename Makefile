@@ -76,6 +76,9 @@ bench: java $(READY)
 	@$(RUN) benchmarks/run.py --all
 	@$(RUN) -m benchmarks.overlap
 	@$(RUN) -m benchmarks.patterns
+	@$(RUN) -m benchmarks.row_patterns
+	@$(RUN) -m benchmarks.standing
+	@$(RUN) -m benchmarks.contexts
 	@$(RUN) -m benchmarks.cycles --events 10000000
 	@mkdir -p build
 	@$(RUN) benchmarks/run.py across-keys --json build/benchmarks.jsonl

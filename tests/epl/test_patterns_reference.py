@@ -70,7 +70,7 @@ def _rows(table: Any) -> list[dict[str, Any]]:
 
 
 @pytest.mark.slow
-@by_default(300)
+@by_default(300, deep=20_000)
 @given(patterns(), scripts(), st.sampled_from(NOTES), st.lists(st.booleans(), min_size=1, max_size=5))
 def test_patterns_beside_the_reference(
     pattern: tuple[str, Part], script: list[tuple[str, Any]], notes: tuple[str, ...], cuts: list[bool]
@@ -92,7 +92,7 @@ def test_patterns_go_on_from_checkpoints(
 
 
 @pytest.mark.slow
-@by_default(300)
+@by_default(300, deep=20_000)
 @given(chains(), scripts(), st.lists(st.booleans(), min_size=1, max_size=5), st.sampled_from(["cpu", "array"]))
 def test_open_starts_find_what_the_machine_and_the_reference_find(
     pattern: tuple[str, Part], script: list[tuple[str, Any]], cuts: list[bool], device: str

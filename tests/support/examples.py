@@ -36,6 +36,13 @@ def examples(count: int | None = None, *, dear: bool = False, kinds: bool = Fals
     return settings(max_examples=number, **more)
 
 
-def by_default(count: int, **more: Any) -> settings:
-    """`count` examples in the default profile, as an issue asks; the others have their own. `more` as in `examples`."""
-    return settings(max_examples=count if _PROFILE == _DEFAULT else _PROFILE, **more)
+def by_default(count: int, *, deep: int | None = None, **more: Any) -> settings:
+    """`count` examples in the default profile, as an issue asks; the others have their own.
+
+    Args:
+        count: How many.
+        deep: How many in the deep profile, where its own number does not do.
+        more: As in `examples`.
+    """
+    number = count if _PROFILE == _DEFAULT else _PROFILE
+    return settings(max_examples=deep if deep is not None and _PROFILE > _DEFAULT else number, **more)
