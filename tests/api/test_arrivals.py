@@ -227,3 +227,25 @@ def test_several_streams_come_by_time_then_by_their_numbers_then_by_stream(
         made = each.deliveries("seq").collect(device=device)
         found += [(row["turn"], row["seq"], stream) for row in made.to_pylist()]
     assert [row[1:] for row in sorted(found)] == [row[1:] for row in sorted(rows)]
+
+
+@pytest.mark.parametrize(
+    ("times", "seqs", "cut"),
+    [
+        ([5, 5, 7], [2, 1, 3], 3),
+        ([5, 5, 7], [2, 1, 3], 1),
+        ([7, 5, 5], [3, 2, 1], 3),
+        ([7, 5, 6], [3, 1, 2], 2),
+        ([5, 6, 7], [1, 2, 3], 2),
+    ],
+)
+def test_rows_come_in_the_order_of_their_times_and_numbers_however_they_were_pushed(
+    times: list[int], seqs: list[int], cut: int, device_name: str
+) -> None:
+    """Each row of a push after the one in front of it, some of one time, some out of order: 1, 2, 3 in any case."""
+    rows = pa.table({"t": times, "seq": seqs})
+    live = g.arrivals(g.events(rows.slice(0, 0), start="t", unit="s"), order="seq").deliveries("seq")
+    with live.start(device=device_name) as running:
+        running.push(rows.slice(0, cut))
+        running.push(rows.slice(cut))
+    assert running.results()["seq"].to_pylist() == [1, 2, 3]
