@@ -120,6 +120,27 @@ def test_faulty_messages_are_named_or_counted(
     assert g.epochs(tmp_path / "out").read()["item"].to_pylist() == ["a"]
 
 
+def test_ctis_in_messages(spark: SparkSession, kafka: Broker, tmp_path: Path) -> None:
+    """`kind=` over a topic: its CTIs count from the next epoch on, and make all before them final."""
+    name = kafka.topic("kinds", 1)
+    rows = [(0, "a", "insert"), (50, "b", "Insert"), (90, None, "cti"), (7, "a", "insert"), (95, "b", "insert")]
+    values = [json.dumps(dict(zip(("at", "item", "kind"), row, strict=True))).encode() for row in rows]
+    kafka.write(name, values)
+    schema = pa.schema([("at", pa.int64()), ("item", pa.string()), ("kind", pa.string())])
+    topic = g.kafka(name, servers=kafka.servers, value="json", schema=schema)
+    reader = spark.readStream.option("maxOffsetsPerTrigger", 3)
+    bids = g.events(topic, start="at", unit="s", kind="kind", spark=reader)
+    query = bids.advance_time(late="drop").by("item").tumbling("1min").agg(n=g.count())
+    where: dict[str, Any] = {"into": tmp_path / "out", "checkpoint": tmp_path / "checkpoint"}
+    run(query, **where, partitions=2)
+    manifest = EpochLog(tmp_path / "checkpoint").committed(1)
+    assert manifest is not None
+    assert manifest.fates == {"dropped": 1}
+    assert sorted(g.epochs(tmp_path / "out").read()["item"].to_pylist()) == ["a", "b"]
+    query.end_on_spark(**where)
+    assert sorted(g.epochs(tmp_path / "out").read()["item"].to_pylist()) == ["a", "b", "b"]
+
+
 def test_wrong_arguments_are_refused(spark: SparkSession, kafka: Broker, tmp_path: Path) -> None:
     topic = rows_of(kafka.servers, kafka.topic("rows"))
     others: dict[str, dict[str, Any]] = {
