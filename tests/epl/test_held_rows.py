@@ -87,8 +87,6 @@ def test_nth_is_what_left_last_where_no_more_rows_are_left(device: str) -> None:
     text = "select nth(v, 1) as n from A#length(2)"
     assert _delivered(text, *steps, device=device) == [([{"n": 1}], None)]
     assert _delivered(text, *steps, _event(3), device=device) == [([{"n": 2}], None)]
-    with pytest.raises(TextError, match="nth of groups in windows"):
-        RuntimeEngine(SCHEMA).deploy("select k, nth(v, 1) from A#length(2) group by k")
 
 
 def test_an_event_with_a_null_key_gives_way_to_any_other() -> None:

@@ -56,7 +56,6 @@ def test_rates_are_those_of_the_interpreter(device: str, scenario: Scenario) -> 
     [
         ("select rate(1) from A#length(2)", "rates of seconds over windows"),
         ("select irstream rate(1) from A", "old rows"),
-        ("select rate(ts) from A#length(2) group by k", "rate of groups in windows"),
         ("select rate(ts) from A#unique(k)", "rate over such a window"),
         ("select rate(1, group_by: k) from A", "rates by groups of their own"),
         ("select rate(k) from A#length(2)", "rate needs numbers"),
