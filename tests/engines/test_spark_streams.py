@@ -5,6 +5,8 @@ Epochs are files of a folder, one each. `test_spark_streams_exactly_once.py` kil
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -79,6 +81,34 @@ def test_a_query_from_its_first_epoch_to_its_end(spark: SparkSession, tmp_path: 
     same(pa.concat_tables([results.read(2), results.read(since=2)]), expected)
     assert {each.parent for each in results.files()} == {tmp_path / "out"}
     assert len(list((tmp_path / "checkpoint" / "epochs").glob("*.manifest"))) == 2  # the last two epochs
+
+
+def test_a_worker_that_is_killed_in_the_middle_of_an_epoch(spark: SparkSession, tmp_path: Path) -> None:
+    """It is killed as it computes the second result of a task; the same call goes on, and each result is there once."""
+    for number, epoch in enumerate(EPOCHS):
+        put(tmp_path / "in", number, epoch)
+
+    def most(rows: Any) -> int:
+        seen, killed = (Path(folder, name) for name in ("seen", "killed"))
+        if seen.exists() and not killed.exists():
+            killed.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        seen.touch()
+        return max(int(price) for price in rows["price"].to_pylist())
+
+    def asked(source: g.Stream) -> g.Stream:
+        return source.by("item").tumbling("1min").agg(best=g.window_function(most, returns=pa.int64(), of="price"))
+
+    folder = str(tmp_path)
+    query = asked(stream(spark, tmp_path / "in").advance_time("10s", delay="30s", late="drop"))
+    where: dict[str, Any] = {"into": tmp_path / "out", "checkpoint": tmp_path / "the checkpoint"}
+    with pytest.raises(Exception, match=r"worker exited unexpectedly|SIGKILL|crashed"):
+        run(query, **where, partitions=1)
+    assert (tmp_path / "killed").exists()
+    run(query, **where)
+    query.end_on_spark(**where)
+    taken, _ = admitted(EPOCHS, every=10, delay=30, late="drop")
+    same(g.epochs(tmp_path / "out").read(), asked(g.events(table(taken), start="at", end="till", unit="s")).collect())
 
 
 def test_a_state_is_mapped_where_it_was_restored_before(spark: SparkSession, tmp_path: Path) -> None:
