@@ -27,11 +27,10 @@ LAKE_FOLDERS := $(LAKE)/spark-delta-4.1.0 $(LAKE)/spark-iceberg-1.11.0
 
 RUN := .venv/bin/python
 READY := .venv/ready
-# Tests that run queries on Spark share one worker and its JVM (conftest.py). The services wait for processes more than
-# they compute, so twice as many workers as cores share them.
+# Tests that run queries on Spark share one worker and its JVM (conftest.py). On two cores more workers than cores took
+# longer: the suite and the services compute as much as they wait.
 PYTEST := $(RUN) -m pytest --dist loadgroup --durations=20
 WORKERS ?= 2
-SERVICE_WORKERS ?= 4
 
 # The first that runs and is new enough: a name on the PATH may be a launcher without a Python behind it.
 FOUND_PYTHON = $(shell for name in $(or $(PYTHON),python3 python3.13 python3.12 python3.14 python3.11); do \
@@ -65,12 +64,12 @@ test-fast: $(READY)
 
 # What starts clusters and processes or, where RAPIDS_JAR names its jar, asks the RAPIDS planner. GPU_OPS_REQUIRE_SERVICES=1: what cannot start here has failed.
 test-services: java $(READY)
-	@$(PYTEST) -n $(SERVICE_WORKERS) -m services
+	@$(PYTEST) -n $(WORKERS) -m services
 
 # Ten thousand examples for each property, and the tests marked `deep`.
 test-deep: java $(READY)
 	@HYPOTHESIS_PROFILE=deep $(PYTEST) -n $(WORKERS)
-	@HYPOTHESIS_PROFILE=deep $(PYTEST) -n $(SERVICE_WORKERS) -m services
+	@HYPOTHESIS_PROFILE=deep $(PYTEST) -n $(WORKERS) -m services
 
 bench: java $(READY)
 	@$(RUN) benchmarks/run.py --all

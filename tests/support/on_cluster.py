@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 import signal
 import sys
 import time
@@ -148,11 +150,17 @@ def disks_of_their_own(session: SparkSession, folder: Path) -> None:
         return batches
 
     assert in_tasks(session, 4, link).count()
-    # Wherever a JVM is.
-    with pytest.raises(
-        g.SourceError, match=r"[\d,]+ rows of an answer .* finds [\d,]+ of them\. Give a path that .* alike"
-    ):
-        costly(in_tasks(session, 4)).write("/proc/self/cwd/disk/answer.parquet")
+    answer, said = folder / "answer.parquet", ""
+    for _ in range(5):
+        try:
+            # Wherever a JVM is.
+            costly(in_tasks(session, 4)).write("/proc/self/cwd/disk/answer.parquet")
+        except g.SourceError as error:
+            said = str(error)
+            break
+        # On a busy machine copies of slow tasks may all run where the driver's disk is: then nothing is missing.
+        shutil.rmtree(answer)
+    assert re.search(r"[\d,]+ rows of an answer .* finds [\d,]+ of them\. Give a path that .* alike", said), said
     assert list(folder.iterdir()) == []
     disk.unlink()
 
