@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
@@ -112,3 +112,17 @@ def test_a_key_that_no_tasks_memory_holds_is_cut(hot: SparkSession, monkeypatch:
 def test_few_events_have_no_hot_key(hot: SparkSession) -> None:
     """A sample may be empty, and then nothing is cut."""
     agree(hot, (SIDES[0].slice(0, 1), SIDES[1].slice(0, 0)), {name: QUERIES[name] for name in ("snapshot", "join")})
+
+
+def test_a_row_that_is_no_event_is_named_as_the_plan_is_made(hot: SparkSession) -> None:
+    """The look at the keys reads all rows, so it meets the row first; with it left out, the rest is answered."""
+    rows = hot.range(200).selectExpr("id AS s", "if(id = 77, id - 1, id + 5) AS e", "if(id % 9 < 7, 'hot', 'a') AS k")
+
+    def counted(**settings: Any) -> g.Stream:
+        return g.events(rows, start="s", end="e", unit="s", **settings).by("k").sliding("10s").agg(n=g.count())
+
+    with pytest.raises(g.TimeError, match=r"end is before the start .*column 'e', s=77, e=76"):
+        counted().collect()
+    local = g.events(rows.where("s <> 77").toArrow(), start="s", end="e", unit="s")
+    expected = local.by("k").sliding("10s").agg(n=g.count()).collect()
+    assert counted(on_invalid="drop").collect().count() == len(expected)
