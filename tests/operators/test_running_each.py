@@ -103,3 +103,32 @@ def test_rows_that_stay_are_not_looked_at_again(kind: str, gives: str, monkeypat
     if gives == "with_prior":
         whole = source(table(given_events)).by("k").with_prior(many, before="v")
     assert rows(pa.concat_tables([*found, live.results()])) == rows(whole.collect())
+
+
+@pytest.mark.parametrize("device", HERE)
+@pytest.mark.parametrize("seed", range(4))
+def test_a_row_is_given_what_is_in_of_its_own_key(seed: int, device: str) -> None:
+    """The last row of one key leaves while those of the next key enter, in the numbers of whatever step comes first.
+
+    ::
+
+        a     ├──────┤                      leaves behind its last enter
+        null        ├────┤   ├──────┤       enters then: one row is in, not what is left of a
+    """
+    chance, keys = random.Random(seed), ["a", "b", "c", None]
+    times = sorted(chance.sample(range(1000), 60))
+    given_events = [(at, at + 1, chance.choice(keys), chance.randrange(9), None, None) for at in times]
+    live = source(table([])).by("k").last_span("200us").each(n=g.count(), s=g.sum("v")).start(device=device)
+    begin = 0
+    while begin < len(times):
+        end = min(begin + chance.randrange(1, 25), len(times))
+        live.push(table(given_events[begin:end]))
+        live.advance(at_us(times[end]) if end < len(times) else "infinity")
+        begin = end
+    inside = [
+        [other[3] for other in given_events if other[2] == row[2] and row[0] - 200 < other[0] <= row[0]]
+        for row in given_events
+    ]
+    found = live.results().sort_by("start")
+    assert found["n"].to_pylist() == [len(each) for each in inside]
+    assert found["s"].to_pylist() == [sum(each) for each in inside]

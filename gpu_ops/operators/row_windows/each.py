@@ -80,11 +80,12 @@ class IncrementalEach:
         if not len(come) and not len(go):
             return None
         done = max(0, self._window.done)
-        codes, _, _ = columns.key_codes(rows.frame, node.key)
+        codes, count, _ = columns.key_codes(rows.frame, node.key)
         begins, ends = moment_places(node, rows, codes, membership, come, go, device)
         low, high = np.full_like(rows.low, done), np.full_like(rows.low, done)
-        low[come], high[go] = begins + done, ends + done
-        limit = done + len(come) + 2
+        # Behind the enters of each key there is a place more: else its last leave had that of the next key's enter.
+        low[come], high[go] = begins + kernels.take(codes, come) + done, ends + kernels.take(codes, go) + done
+        limit = done + len(come) + count + 2
 
         def some(which: Any, end: Any) -> Events:
             at = kernels.keep(which)
