@@ -324,8 +324,8 @@ def _check_part(of: str, saved: SavedPart, rows: pa.Table) -> None:
 def _changed(of: str, saved: SavedNewerValues, table: pa.Table, rows: pa.Table) -> NewerValues:
     """Newer values, of rows that are there, and of columns that the rows have."""
     first, *others = table.schema
-    right = first.equals(pa.field(ROW, pa.uint32())) and not any(column.null_count for column in table.columns)
-    right = right and all(pa.types.is_integer(each.type) and each in rows.schema for each in others)
+    right = first.equals(pa.field(ROW, pa.uint32())) and not table.column(0).null_count
+    right = right and all(each in rows.schema for each in others)
     at = integers(table.column(0).combine_chunks()).view(np.uint32).astype(np.int64) if right else None
     if at is None or (len(at) and (int(at[-1]) >= rows.num_rows or bool((np.diff(at) <= 0).any()))):
         raise SourceError(f"{of}: it has newer values of rows, and does not say of which.", remedy=OLDER)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -120,13 +120,27 @@ def with_changes(rows: pa.Table, changed: Sequence[pa.Table]) -> pa.Table:
         [1, 5, 3]
     """
     names = dict.fromkeys(name for table in changed for name in table.column_names if name != ROW)
+    places = [integers(in_one(table[ROW])).view(np.uint32) for table in changed]
     for name in names:
-        values = integers(in_one(rows[name])).copy()
-        for table in changed:
-            values[integers(in_one(table[ROW])).view(np.uint32)] = integers(in_one(table[name]))
-        kind = rows.schema.field(name)
-        rows = rows.set_column(rows.schema.get_field_index(name), kind, to_arrow(values, kind.type))
+        kind, arrays = rows.schema.field(name), [in_one(each[name]) for each in (rows, *changed)]
+        if _is_plain(kind.type) and not any(each.null_count for each in arrays):
+            values = integers(arrays[0]).copy()
+            for at, newer in zip(places, arrays[1:], strict=True):
+                values[at] = integers(newer)
+            made = to_arrow(values, kind.type)
+        else:
+            which, begin = np.arange(rows.num_rows), rows.num_rows
+            for at in places:
+                which[at] = np.arange(begin, begin + len(at))
+                begin += len(at)
+            made = pa.concat_arrays(arrays).take(pa.array(which))
+        rows = rows.set_column(rows.schema.get_field_index(name), kind, made)
     return rows
+
+
+def _is_plain(kind: pa.DataType) -> bool:
+    """Whether values are stored as integers."""
+    return bool(pa.types.is_integer(kind) or pa.types.is_temporal(kind))
 
 
 def _places(at: Any) -> pa.Array:
@@ -137,9 +151,18 @@ Parts = Mapping[str, Sequence[StatePart]]
 """A state: the parts of its tables, by the names of the tables."""
 
 
-def doubtful(parts: Parts) -> dict[str, pa.Table]:
-    """The tables that parts make up, without the rows that are known to be sound."""
-    return {name: joined([part.doubtful() for part in each]) for name, each in parts.items() if each}
+def doubtful(parts: Parts, entire: Collection[str] = ()) -> dict[str, pa.Table]:
+    """The tables that parts make up, without the rows that are known to be sound.
+
+    Args:
+        parts: The parts.
+        entire: The tables of which all rows are wanted.
+    """
+    return {
+        name: joined([part.wanted() if name in entire else part.doubtful() for part in each])
+        for name, each in parts.items()
+        if each
+    }
 
 
 def whole(parts: Parts) -> dict[str, pa.Table]:

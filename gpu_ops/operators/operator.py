@@ -178,6 +178,11 @@ class Operator(Declaration, family=True):
         """The same, part by part: parts with a name do not change, and are written once (`RunningQuery.save`)."""
         return in_parts(self.tables())
 
+    @property
+    def entire_tables(self) -> tuple[str, ...]:
+        """The names of tables that `declared` is to be given whole, be they known to be sound or not."""
+        return ()
+
     @abstractmethod
     def declared(self, tables: Tables) -> Iterator[StateTable]:
         """The declarations of the tables that `tables` gives, for `gpu_ops.core.state_tables.check`."""

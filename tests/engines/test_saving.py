@@ -11,6 +11,7 @@ from typing import Any
 from unittest import mock
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 import gpu_ops as g
@@ -27,13 +28,14 @@ from gpu_ops.engines.live.saving import save_state
 from gpu_ops.errors import DefectError, GpuOpsError, PlanError, SourceError
 from gpu_ops.microbatches.folders import LocalFolder
 from gpu_ops.operators.joins import given_runs
-from tests.support.damage import QUERIES, at_rest, events, go_on
+from tests.support.damage import QUERIES, at_rest, events, go_on, shaped
 from tests.support.disk import Disk, PowerCut, Process
 from tests.support.faults import Fault
 from tests.support.ticks import at_us
 
 DAY = 86_400_000_000
 SAMPLED = ("extremes", "values", "clipped", "filled", "totals in cycles", "each alive", "edges, whole and open")
+WHOLE = [name for name in QUERIES if not name.startswith("edges")]
 KILLED = (("sums", "cpu"), ("outer join", "array"))
 CALLS = ("create", "write", "fsync file", "fsync folder", "rename", "unlink", "mkdir", "read", "list", "open")
 
@@ -312,10 +314,18 @@ def test_what_is_mapped_from_a_cache_is_what_was_read(tmp_path: Path, name: str)
             (tmp_path / "epochs" / file.name).unlink()
         with mock.patch.object(restoring, "doubtful", side_effect=doubtful) as looked:
             again = restored_state("epoch 1", folder, saved, start, TRUSTLESS, cache)
-        seen = [parts for (parts,), _ in looked.call_args_list]
+        seen = [parts for (parts, _), _ in looked.call_args_list]
         sound = {part.name for parts in seen for each in parts.values() for part in each if part.is_sound}
         saved_parts = [part for parts in saved.tables.values() for part in parts]
         assert sound == {part.name for part in saved_parts if part.rows.file in saved.lasting}
+        assert again.state() == live.state()
+        for each in (again, live):
+            for number, name_of in enumerate(each.input_ctis()):
+                each.push(shaped(events(number + 3, 5, 1, 9), name_of), input=name_of)
+                each.advance(at_us(6 * DAY), input=name_of)
+        # The next epoch's state is of files that were looked at before, and of new ones.
+        saved = save_state(again, folder, prefix(2, "a-"), before=saved)
+        again = restored_state("epoch 2", folder, saved, start, TRUSTLESS, cache)
         assert again.state() == live.state()
         go_on(again)
         go_on(live)
@@ -380,6 +390,103 @@ def test_a_checkpoint_writes_which_rows_of_a_join_have_met(
     for each in (live, never):
         each.close()
     assert live.results() == never.results()
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in SAMPLED else pytest.param(name, marks=pytest.mark.deep) for name in WHOLE]
+)
+@pytest.mark.parametrize("device", ["cpu", "array"])
+def test_a_state_that_was_saved_before_is_one_that_was_not(tmp_path: Path, name: str, device: str) -> None:
+    """What a save takes for unchanged is so: a query that never saved is asked for all of its state at once."""
+    query, chance = QUERIES[name](), random.Random(7)
+    live, pushed = query.start(device=device), list[tuple[str, pa.Table, Any]]()
+    at = dict.fromkeys(live.input_ctis(), 0)
+    for _ in range(6):
+        for number, each in enumerate(at):
+            rows, upto = events(number, 0, 9, 60), at[each] + chance.randrange(1, 11)
+            seconds = rows["at"][upto].as_py()
+            pushed.append((each, rows.slice(at[each], upto - at[each]), at_us(seconds * 1_000_000)))
+            _send(live, pushed[-1:])
+            at[each] = upto
+        live.save(tmp_path)
+        never = query.start(device=device)
+        _send(never, pushed)
+        assert _alike(live) == _alike(never)
+
+
+def _alike(live: RunningQuery) -> dict[str, pa.Table]:
+    """Its state; of order codes, which are in runs, how often each is there."""
+    made = live.state()
+    for name, table in made.items():
+        if table.column_names == ["group", "code", "count"]:
+            summed = table.group_by(["group", "code"]).aggregate([("count", "sum")])
+            made[name] = _in_order(summed.filter(pc.field("count_sum") != 0))
+    return made
+
+
+def _send(live: RunningQuery, pushed: list[tuple[str, pa.Table, Any]]) -> None:
+    for name, rows, cti in pushed:
+        live.push(rows, input=name)
+        live.advance(cti, input=name)
+
+
+@pytest.mark.parametrize("device", ["cpu", "array"])
+@pytest.mark.parametrize("asked", ["totals", "distinct", "median", "data window", "last results"])
+def test_a_checkpoint_writes_which_groups_have_changed(tmp_path: Path, asked: str, device: str) -> None:
+    """Of 20,000 groups, a step has new rows of 50 and one group more; a text as key, where it can be."""
+    schema = pa.schema([("at", pa.int64()), ("till", pa.int64()), ("k", pa.string()), ("v", pa.int64())])
+    stream = g.events(schema.empty_table(), start="at", end="till", unit="s").by("k")
+    query = {
+        "totals": lambda: stream.snapshot().agg(n=g.count(), s=g.sum("v")),
+        "distinct": lambda: stream.snapshot().agg(n=g.count_distinct("v")),
+        "median": lambda: stream.snapshot().agg(n=g.median("v")),
+        "data window": lambda: stream.last(2).agg(s=g.sum("v")),
+        "last results": lambda: stream.tumbling("1s", fill="last").agg(s=g.sum("v")),
+    }[asked]()
+    live, folder = query.start(device=device), tmp_path / "saves"
+    sizes = []
+    for number, rows in enumerate((20_000, *[51] * 7)):
+        first = number if asked == "last results" else 100_000 * number
+        keys = [f"a key of some length {at}" for at in (*range(number, number + rows - 1), 30_000 + number)]
+        till = [first + 1 if asked == "last results" else 10**9] * rows
+        live.push(pa.table({"at": [first] * rows, "till": till, "k": keys, "v": range(rows)}))
+        live.advance(at_us((first + 1) * 1_000_000))
+        live.results()
+        before = _sizes(folder)
+        live.save(folder, keep=9)
+        sizes.append(sum(size for name, size in _sizes(folder).items() if name not in before))
+        if number in (2, 5):
+            again = g.restore(folder, query, device=device)
+            assert again.state() == live.state()
+            live = again
+    assert sizes[0] > 800_000
+    assert max(sizes[1:]) < 60_000
+
+
+@pytest.mark.parametrize("asked", ["totals", "distinct", "median", "each"])
+def test_new_rows_are_looked_at_beside_all_groups(tmp_path: Path, asked: str) -> None:
+    """Of 300 groups one has a new row; the table of groups is in files that were looked at before."""
+    schema = pa.schema([("at", pa.int64()), ("till", pa.int64()), ("k", pa.int64()), ("v", pa.int64())])
+    stream = g.events(schema.empty_table(), start="at", end="till", unit="s").by("k")
+    query = {
+        "totals": lambda: stream.snapshot().agg(n=g.count(), s=g.sum("v")),
+        "distinct": lambda: stream.snapshot().agg(n=g.count_distinct("v")),
+        "median": lambda: stream.snapshot().agg(n=g.median("v")),
+        "each": lambda: stream.last_span("1000s").each(n=g.count(), s=g.sum("v")),
+    }[asked]()
+    live, folder, cache = query.start(device="cpu"), LocalFolder(tmp_path / "epochs"), Cache(tmp_path / "cache")
+    folder.make()
+    start, saved = Start(query._plan, "cpu"), None
+    with mock.patch.object(saved_states, "_APART", 1):
+        for number, keys in enumerate([range(300), [290], [291]]):
+            many = len(keys)
+            live.push(pa.table({"at": [number] * many, "till": [900] * many, "k": list(keys), "v": [number] * many}))
+            live.advance(at_us((number + 1) * 1_000_000))
+            before, saved = live.state(), save_state(live, folder, prefix(number + 1, "a-"), before=saved)
+            live = restored_state("an epoch", folder, saved, start, TRUSTLESS, cache)
+            assert live.state() == before
+    live.close()
+    live.results()
 
 
 def _sizes(folder: Path) -> dict[str, int]:

@@ -198,7 +198,7 @@ def at_rest(query: g.Stream) -> RunningQuery:
     """A query that has taken some events in, and that some results were taken of."""
     live = query.start(device="cpu")
     for number, name in enumerate(live.input_ctis()):
-        live.push(_shaped(events(number, 0, 6, 40), name), input=name)
+        live.push(shaped(events(number, 0, 6, 40), name), input=name)
         live.advance(at_us(5 * _DAY * 1_000_000), input=name)
     live.results()
     return live
@@ -207,7 +207,7 @@ def at_rest(query: g.Stream) -> RunningQuery:
 def go_on(live: RunningQuery) -> None:
     """What comes later, up to the end."""
     for number, name in enumerate(live.input_ctis()):
-        live.push(_shaped(events(number + 5, 6, 2, 20), name), input=name)
+        live.push(shaped(events(number + 5, 6, 2, 20), name), input=name)
         live.advance(at_us(7 * _DAY * 1_000_000), input=name)
     live.results()
     live.late()
@@ -216,7 +216,8 @@ def go_on(live: RunningQuery) -> None:
     live.results()
 
 
-def _shaped(table: pa.Table, name: str) -> pa.Table:
+def shaped(table: pa.Table, name: str) -> pa.Table:
+    """Events as an input of a query takes them."""
     return _as_edges(table) if name == "edges" else table
 
 

@@ -98,7 +98,7 @@ def put_node_back(path: Path | str, number: int, node: RunningNode, parts: Parts
     if node.own is None:
         return
     of = f"The checkpoint {path} is damaged: node {number} ({node.node.describe()})"
-    check(of, doubtful(parts), node.own.declared, trusted=trusted)
+    check(of, doubtful(parts, node.own.entire_tables), node.own.declared, trusted=trusted)
     node.own.put_back(parts)
 
 

@@ -186,9 +186,10 @@ class RunningTotals(RunningSums):
         found[present(codes, len(found), self._device)] = True
         return self._device.kernels.keep(found)
 
-    def done_upto(self, limit: int) -> None:
-        """The state is that behind a place."""
+    def done_upto(self, limit: int, groups: Any) -> None:
+        """The state is that behind a place; int64 numbers of the groups of which it has changed."""
         self._done = limit
+        self._changed(groups)
 
 
 class GroupTotals(GroupValues):
@@ -289,7 +290,7 @@ class GroupTotals(GroupValues):
         self._block = window.walked(frame, codes, walk, first, last)
         self._values = self._block.results(self._aggregates)
         self._block.update()
-        window.done_upto(limit)
+        window.done_upto(limit, walk.groups)
 
     def _stay(self, changes: Changes, edges: Edges, row: Any, size: int) -> tuple[Any, Any]:
         """(the row at which each changed row comes, that at which it goes; the number of rows for none)."""

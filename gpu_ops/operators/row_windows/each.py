@@ -116,6 +116,11 @@ class IncrementalEach:
         """The state that `tables` gave."""
         self._window.restore(_own(tables))
 
+    @property
+    def entire_tables(self) -> tuple[str, ...]:
+        """As `gpu_ops.operators.operator.Operator.entire_tables`."""
+        return tuple(f"{EACH}{name}" for name in self._window.entire_tables)
+
     def put_back(self, parts: Parts) -> None:
         """The state that `state_parts` gave."""
         self._window.put_back(_own(parts))

@@ -161,6 +161,7 @@ class IncrementalDataWindow(DataWindowState, nodes=(DataWindow,)):
         ended = self._ended(cti) if self._ends else None
         touched = self._touched(fresh, ended, cti)
         made = self._rows_due(fresh, touched, self._known, cti, ended) if len(touched) else []
+        self._changed(touched)
         self._forget()
         return StepInput(made, self._opened, self._closed), cti if cti == MAX_TIME else self._floors.least(cti)
 

@@ -59,15 +59,21 @@ class DataWindowState(IncrementalOperator, family=True):
         made = super().state_parts()
         return {**made, **self._each_of.state_parts()} if made and self._each_of is not None else made
 
+    @property
+    def entire_tables(self) -> tuple[str, ...]:
+        """Its own, and those of the aggregates over what is in."""
+        own = super().entire_tables
+        return own if self._each_of is None else (*own, *self._each_of.entire_tables)
+
     def put_back(self, parts: Parts) -> None:
         """The state that `state_parts` gave."""
         super().put_back({name: each for name, each in parts.items() if not name.startswith(EACH)})
         if self._each_of is not None:
             self._each_of.put_back(parts)
 
-    def _group_columns(self, count: int) -> dict[str, Any]:
-        host = self._device.columns.host
-        return {name: to_arrow(host(each[:count]).copy(), pa.int64()) for name, each in vars(self._known).items()}
+    def _group_columns(self, numbers: Any) -> dict[str, Any]:
+        host, take = self._device.columns.host, self._device.kernels.take
+        return {name: to_arrow(host(take(each, numbers)), pa.int64()) for name, each in vars(self._known).items()}
 
     def declared(self, tables: Tables) -> Iterator[StateTable]:
         """The tables that `tables` gives."""

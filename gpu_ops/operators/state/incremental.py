@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from gpu_ops.core.state_parts import Parts, in_parts, whole
 from gpu_ops.core.state_tables import Field, RowRule, StateTable, Tables
+from gpu_ops.core.table_runs import TableRuns
 from gpu_ops.core.time import MAX_TIME, MIN_TIME
 from gpu_ops.devices import Device
 from gpu_ops.operators.events import Events, concat
@@ -65,6 +66,7 @@ class IncrementalOperator(Operator, family=True):
         self._groups = GroupInterner(names, schema, device)
         self._keys = pa.schema([schema.field(name) for name in names])
         self._runs, self._schema, self._done = runs, schema, done
+        self._group_runs = TableRuns(self._key_prefix)
 
     def step(self, given: Sequence[StepInput], ctis: Sequence[int]) -> tuple[StepInput, int]:
         """The results that became final, and the output CTI. If the first step is also the last, it is a batch."""
@@ -106,28 +108,42 @@ class IncrementalOperator(Operator, family=True):
         """The same, with rows in their runs."""
         made = in_parts(self._plain_tables())
         if self._groups.seen:
+            if self._group_rows(np.zeros(0, np.int64)).num_columns:
+                made[self._group_table] = self._group_runs.parts(len(self._groups), self._group_rows)
             for name, runs in self._runs.items():
                 made[name] = runs.parts(partial(self._row_table, name))
         return made
+
+    def _group_rows(self, at: Any) -> pa.Table:
+        """The table of groups, of some groups by their int64 numbers, which ascend."""
+        numbers = self._device.columns.array(at)
+        made = self._group_columns(numbers)
+        if self._keys.names:
+            known = self._groups.keys_of(numbers)
+            # Of groups that were there, all may be gone.
+            keys = self._keys.empty_table() if known is None else self._device.columns.to_arrow(known, self._keys)
+            made |= {f"{self._key_prefix}{name}": keys[name] for name in keys.column_names}
+        return pa.table(made)
+
+    def _changed(self, groups: Any) -> None:
+        """What is known of some groups has changed; int64 numbers."""
+        self._group_runs.note(self._device.columns.host(groups))
+
+    @property
+    def entire_tables(self) -> tuple[str, ...]:
+        """The table of groups: others tell of groups by their numbers."""
+        return (self._group_table,)
 
     def _row_table(self, name: str, rows: AxisRows) -> pa.Table:
         return rows.to_arrow(self._frame(name), self._device, self._shown)
 
     def _plain_tables(self) -> dict[str, pa.Table]:
-        """The tables but those of rows."""
-        if not self._groups.seen:
-            return {}
-        made, columns = dict[str, pa.Table](), self._group_columns(len(self._groups))
-        if self._keys.names:
-            known = self._groups.keys
-            # Of groups that were there, all may be gone.
-            keys = self._keys.empty_table() if known is None else self._device.columns.to_arrow(known, self._keys)
-            columns |= {f"{self._key_prefix}{name}": keys[name] for name in keys.column_names}
-        if columns:
-            made[self._group_table] = pa.table(columns)
-        if self._has_clock:
-            made["clock"] = pa.table({"done": pa.array([self._done], pa.int64())})
-        return made
+        """The tables but those of groups and rows."""
+        return {"clock": pa.table({"done": pa.array([self._done], pa.int64())})} if self._remembers_clock else {}
+
+    @property
+    def _remembers_clock(self) -> bool:
+        return self._has_clock and self._groups.seen
 
     def _groups_declared(self, columns: Mapping[str, Field], rules: tuple[RowRule, ...] = ()) -> Iterator[StateTable]:
         """The table of groups, with these columns beside their keys; none if it has no column."""
@@ -159,6 +175,7 @@ class IncrementalOperator(Operator, family=True):
 
     def put_back(self, parts: Parts) -> None:
         """The state that `state_parts` gave."""
+        self._group_runs.restore(parts.get(self._group_table, ()))
         named = {name: parts[name] for name in self._runs if name in parts}
         named = {name: each for name, each in named.items() if each and all(part.name for part in each)}
         none = {name: each[0].rows().slice(0, 0) for name, each in named.items()}
@@ -186,6 +203,7 @@ class IncrementalOperator(Operator, family=True):
             mine = self._device.columns.array(np.arange(own, dtype=np.int32))
             numbers = np.concatenate([mine, numbers + np.int32(own)])
             used[:own] = True
+        self._group_runs.forget()
         for runs in self._runs.values():
             runs.renumber(numbers)
         self._renumber(numbers, self._device.columns.array(np.flatnonzero(used)))
@@ -206,9 +224,9 @@ class IncrementalOperator(Operator, family=True):
         del name
         return rows
 
-    def _group_columns(self, count: int) -> dict[str, Any]:
-        """The state of the first ``count`` groups, as columns beside their keys."""
-        del count
+    def _group_columns(self, numbers: Any) -> dict[str, Any]:
+        """What is known of some groups, by int64 numbers, as columns beside their keys. See `_changed`."""
+        del numbers
         return {}
 
     def _restore_groups(self, groups: pa.Table) -> None:

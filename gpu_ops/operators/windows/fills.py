@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from gpu_ops.core.arrow_buffers import integers, to_arrow
 from gpu_ops.core.polars_frames import empty_table
+from gpu_ops.core.state_parts import Parts
 from gpu_ops.core.state_tables import Field, StateTable, Tables
 from gpu_ops.core.time import MAX_TIME, MIN_TIME
 from gpu_ops.devices import Device
@@ -118,6 +119,7 @@ class IncrementalFill(IncrementalOperator, nodes=(Fill,)):
         )
         self._row[kernels.take(codes, at)] = kernels.take(placed, at)
         gaps = self._gaps(codes, previous + 1, numbers, source)
+        self._changed(kernels.take(codes, at))
         self._compact()
         return [events, *gaps]
 
@@ -131,6 +133,7 @@ class IncrementalFill(IncrementalOperator, nodes=(Fill,)):
         upto = np.full_like(behind, settled)
         made = self._gaps(behind, take(numbers, behind) + 1, upto, take(self._row, behind))
         self._number[behind] = np.maximum(take(self._number, behind), settled - 1)
+        self._changed(behind)
         return made
 
     def _gaps(self, codes: Any, low: Any, high: Any, source: Any) -> list[Events]:
@@ -208,20 +211,21 @@ class IncrementalFill(IncrementalOperator, nodes=(Fill,)):
         """How many groups it remembers."""
         return min(len(self._groups), len(self._number))
 
-    def _plain_tables(self) -> dict[str, pa.Table]:
+    def state_parts(self) -> Parts:
         """The state: of each group its key, the number of the last window that has a row, and its last result."""
-        made = super()._plain_tables() if len(self._number) else {}
-        if made and self._store:
-            whole, row = self._whole(), self._device.columns.host(self._row[: self.alive])
-            schema = pa.schema([self._schema.field(name) for name in whole.columns])
-            last = self._device.columns.to_arrow(whole, schema).take(pa.array(np.maximum(row, 0)))
-            for name in last.column_names:
-                made["groups"] = made["groups"].append_column(f"last/{name}", last[name])
-        return made
+        return super().state_parts() if len(self._number) else {}
 
-    def _group_columns(self, count: int) -> dict[str, Any]:
-        number, row = (self._device.columns.host(each[:count]) for each in (self._number, self._row))
-        return {"number": to_arrow(number.copy(), pa.int64()), "known": pa.array(row >= 0)}
+    def _group_columns(self, numbers: Any) -> dict[str, Any]:
+        device, take = self._device, self._device.kernels.take
+        row = take(self._row, numbers)
+        made = {"number": to_arrow(device.columns.host(take(self._number, numbers)), pa.int64())}
+        made["known"] = to_arrow(device.columns.host(row >= 0), pa.bool_())
+        if self._store:
+            whole = self._whole()
+            schema = pa.schema([self._schema.field(name) for name in whole.columns])
+            last = device.columns.to_arrow(device.columns.take(whole, np.maximum(row, 0)), schema)
+            made |= {f"last/{name}": last[name] for name in last.column_names}
+        return made
 
     def declared(self, tables: Tables) -> Iterator[StateTable]:
         """The tables that `tables` gives."""

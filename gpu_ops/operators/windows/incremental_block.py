@@ -20,7 +20,7 @@ from gpu_ops.operators.aggregates.selection import Extremum
 from gpu_ops.operators.events import FEW, MANY
 from gpu_ops.operators.row_order import greatest_by, run_starts, sums_by
 from gpu_ops.operators.state.fields import table_of
-from gpu_ops.operators.state.rows import AxisRows, grown
+from gpu_ops.operators.state.rows import AxisRows, grown, known_at
 from gpu_ops.operators.windows.order_statistics import OrderStatistics
 from gpu_ops.operators.windows.pareto_runs import CODES, ParetoRuns, pareto_run
 from gpu_ops.operators.windows.value_counts import ValueCounts
@@ -98,11 +98,11 @@ class Totals:
         known = (each for each in factors(part) if each in plans and each in self.plans)
         return sum((self.plans[each][0] - plans[each][0]) // _LIMB_BITS[each[0]] for each in known)
 
-    def columns(self, count: int, device: Device) -> dict[str, pa.Array]:
-        """The sums of the first groups, by names."""
+    def columns(self, numbers: Any, device: Device) -> dict[str, pa.Array]:
+        """The sums of some groups, by int64 numbers."""
         return {
             stored(name[0], (*name[1:], str(at))): to_arrow(
-                device.columns.host(grown(values, count)[:count]), pa.int64()
+                device.columns.host(known_at(values, numbers, device)), pa.int64()
             )
             for name, arrays in self.limbs.items()
             for at, values in enumerate(arrays)

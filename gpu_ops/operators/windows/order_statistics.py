@@ -12,17 +12,23 @@ from itertools import accumulate, takewhile
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 
+from gpu_ops.core.polars_frames import to_frame
 from gpu_ops.core.sorted_runs import Run
-from gpu_ops.core.state_tables import MANY, Field, StateTable
+from gpu_ops.core.state_parts import StatePart
+from gpu_ops.core.state_tables import MANY, Field, Mask, RowRule, StateTable
 from gpu_ops.devices import Device
 from gpu_ops.operators.aggregates.block import Column
 from gpu_ops.operators.row_order import run_ends, sums_by
 from gpu_ops.operators.state.row_runs import RowRuns
-from gpu_ops.operators.state.rows import AxisRows, grown, known_at
+from gpu_ops.operators.state.rows import AxisRows, concat_rows, grown, known_at
 
 _WEIGHT = ("order", "weight")
+
+_GROUP, _CODE, _COUNT = "group", "code", "count"
+"""The columns of its table."""
 
 
 class OrderStatistics(RowRuns):
@@ -151,33 +157,49 @@ class OrderStatistics(RowRuns):
 
     def rows(self) -> AxisRows | None:
         """All rows as one run; None if there are none."""
-        self.go(self._none.code, self._none.low)
+        self._take_in()
         whole = self._merged(self.pieces() or [self._none])
         return whole if len(whole) else None
 
-    def table(self) -> pa.Table | None:
-        """A table of groups (int32), codes and their counts; None if there is no code."""
-        rows, host = self.rows(), self._device.columns.host
-        if rows is None:
-            return None
-        made = {"group": rows.code, "code": rows.low, "count": _weights(rows)}
-        return pa.table({name: pa.array(host(each).copy()) for name, each in made.items()})
+    def _take_in(self) -> None:
+        """Have what is to come."""
+        self.go(self._none.code, self._none.low)
+
+    def saved(self) -> list[StatePart]:
+        """Groups (int32), codes and how often each is there, run by run; what goes again has a negative number."""
+        self._take_in()
+        return self.parts(self._table)
+
+    def _table(self, rows: AxisRows) -> pa.Table:
+        made = {_GROUP: rows.code, _CODE: rows.low, _COUNT: _weights(rows)}
+        return pa.table({name: pa.array(self._device.columns.host(each).copy()) for name, each in made.items()})
 
     @staticmethod
     def declared(name: str, groups: int) -> StateTable:
-        """The declaration of the table that `table` gives."""
+        """The declaration of the table that `saved` makes up."""
         columns = {
-            "group": Field(pa.int32(), least=0, most=groups - 1),
-            "code": Field(pa.int64()),
-            "count": Field(pa.int64(), least=1, most=MANY),
+            _GROUP: Field(pa.int32(), least=0, most=groups - 1),
+            _CODE: Field(pa.int64()),
+            _COUNT: Field(pa.int64(), least=-MANY, most=MANY),
         }
-        return StateTable(name, columns, unique=("group", "code"))
+        return StateTable(name, columns, rules=(RowRule(_COUNT, "makes fewer than none of a code", _none_lacks),))
 
-    def restore(self, table: pa.Table) -> None:
-        """Restore what `table` gave, in any order."""
-        array = self._device.columns.array
-        codes, values, weights = (array(table[name].to_numpy().copy()) for name in ("group", "code", "count"))
-        self._begin(self._ordered(AxisRows(codes, values, values, {_WEIGHT: Column((weights,), None)})))
+    def restore(self, parts: Sequence[StatePart], groups: int) -> None:
+        """Restore what `saved` gave."""
+        array, none = self._device.columns.array, self._none
+        for part in parts:
+            table = part.rows()
+            codes, values, weights = (array(table[name].to_numpy().copy()) for name in (_GROUP, _CODE, _COUNT))
+            rows = AxisRows(codes, values, values, {_WEIGHT: Column((weights,), None)})
+            if part.name is None:
+                self.put_back(rows)
+            else:
+                self.put_run_back(part, rows, groups)
+        rows = concat_rows([none, *(run.rows for run in self.runs)], self._device)
+        self._counts = sums_by(rows.code, _weights(rows), groups, self._device)
+
+    def _is_run(self, rows: AxisRows, groups: int) -> bool:
+        return super()._is_run(rows, groups) and bool(run_ends(rows.code, rows.low).all())
 
     def renumber(self, numbers: Any) -> None:
         """Give each group ``g`` the number ``numbers[g]``; groups without codes have none. Their order stays."""
@@ -188,6 +210,12 @@ class OrderStatistics(RowRuns):
         self.replace([rows] if len(rows) else [])
         groups = int(rows.code.max()) + 1 if len(rows) else 0
         self._counts = sums_by(rows.code, _weights(rows), groups, self._device)
+
+
+def _none_lacks(table: pa.Table) -> Mask:
+    """Whether a code of a group is there at least never, all its rows together."""
+    codes = to_frame(table)
+    return codes.select(pl.col(_COUNT).sum().over(_GROUP, _CODE) >= 0).to_series().to_numpy()
 
 
 def _weights(rows: AxisRows) -> Any:

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from gpu_ops.core.arrow_buffers import integers, to_arrow
+from gpu_ops.core.arrow_buffers import in_one, integers, to_arrow
+from gpu_ops.core.state_parts import StatePart, joined
 from gpu_ops.core.state_tables import StateTable, counter
+from gpu_ops.core.table_runs import TableRuns
 from gpu_ops.devices import Device
 from gpu_ops.operators.aggregates.block import Column
 from gpu_ops.operators.state.fields import nullable_columns
 from gpu_ops.operators.state.row_runs import RowRuns
 from gpu_ops.operators.state.rows import GroupInterner, grown, known_at
+
+_KEY, _COUNT = "key/", "count/"
 
 CODES = "codes"
 """The form of a column whose values are told apart by numbers."""
@@ -36,6 +40,7 @@ class ValueCounts:
         self._column, self._device = column, device
         self._numbers = GroupInterner(tuple(self._schema.names), schema, device)
         self._counts: dict[str, Any] = {}
+        self._runs = TableRuns(_KEY)
 
     def of(self, frame: Any) -> Column:
         """The number of each row's value."""
@@ -56,35 +61,38 @@ class ValueCounts:
         known = self._counts.get(condition or "", values[:0])
         known = self._counts[condition or ""] = grown(known, len(self._numbers))
         known[values] = counts
+        self._runs.note(self._device.columns.host(values))
 
-    def table(self) -> pa.Table | None:
-        """Each value with its group and its count under each condition; None before the first value."""
-        if not len(self._numbers):
-            return None
-        columns, count = self._device.columns, len(self._numbers)
-        keys = columns.to_arrow(self._numbers.keys, self._schema)
-        made = {f"key/{name}": keys[name] for name in keys.column_names}
+    def parts(self) -> list[StatePart]:
+        """Each value with its group and its count under each condition; no part before the first value."""
+        return self._runs.parts(len(self._numbers), self._rows) if len(self._numbers) else []
+
+    def _rows(self, at: Any) -> pa.Table:
+        columns, numbers = self._device.columns, self._device.columns.array(at)
+        keys = columns.to_arrow(self._numbers.keys_of(numbers), self._schema)
+        made = {f"{_KEY}{name}": keys[name] for name in keys.column_names}
         for condition, counts in self._counts.items():
-            known = columns.host(grown(counts, count)[:count])
-            made[f"count/{condition}"] = to_arrow(known.copy(), pa.int64())
+            known = columns.host(known_at(counts, numbers, self._device))
+            made[f"{_COUNT}{condition}"] = to_arrow(known, pa.int64())
         return pa.table(made)
 
     def declared(self, name: str, conditions: Iterable[str]) -> StateTable:
-        """The declaration of the table that `table` gives; it may have the counts of some conditions only."""
-        keys = nullable_columns(self._schema, "key/")
-        counts = {f"count/{condition}": replace(counter(), optional=True) for condition in conditions}
+        """The declaration of the table that `parts` make up; it may have the counts of some conditions only."""
+        keys = nullable_columns(self._schema, _KEY)
+        counts = {f"{_COUNT}{condition}": replace(counter(), optional=True) for condition in conditions}
         return StateTable(name, keys | counts, unique=tuple(keys))
 
-    def restore(self, table: pa.Table) -> None:
-        """Restore what `table` gave."""
-        columns = self._device.columns
-        table = table.combine_chunks()
-        keys = {name: table[f"key/{name}"] for name in self._schema.names}
+    def restore(self, parts: Sequence[StatePart], groups: int) -> None:
+        """Restore what `parts` gave."""
+        del groups
+        columns, table = self._device.columns, joined([part.wanted() for part in parts]).combine_chunks()
+        self._runs.restore(parts)
+        keys = {name: table[f"{_KEY}{name}"] for name in self._schema.names}
         self._numbers.restore(columns.from_arrow(pa.table(keys)))
         for name in table.column_names:
-            if name.startswith("count/"):
-                counts = columns.array(integers(table[name].combine_chunks()).copy())
-                self._counts[name.removeprefix("count/")] = counts
+            if name.startswith(_COUNT):
+                counts = columns.array(integers(in_one(table[name])).copy())
+                self._counts[name.removeprefix(_COUNT)] = counts
 
     def forget(self, kept: Iterable[RowRuns]) -> None:
         """Forget values that no event has any more, once they are the majority.
@@ -104,6 +112,7 @@ class ValueCounts:
         numbers = self._numbers.forget(used)
         if numbers is None:
             return
+        self._runs.forget()
         left = self._device.columns.array(np.flatnonzero(used))
         for condition, counts in self._counts.items():
             self._counts[condition] = self._device.kernels.take(grown(counts, len(used)), left)

@@ -23,7 +23,7 @@ from gpu_ops.operators.operator import BatchInput, StepInput, of_whole_groups
 from gpu_ops.operators.state.fields import AFTER, BEFORE
 from gpu_ops.operators.state.incremental import IncrementalOperator
 from gpu_ops.operators.state.row_runs import RowRuns
-from gpu_ops.operators.state.rows import AxisRows, Oldest, grown, shown_time
+from gpu_ops.operators.state.rows import AxisRows, Oldest, known_at, shown_time
 from gpu_ops.operators.windows import grids
 from gpu_ops.operators.windows.windows import check_open, window_aggregate
 from gpu_ops.plan.windows import WindowAggregate
@@ -76,6 +76,7 @@ class WindowOperator(IncrementalOperator, family=True):
         limit = self._limit(cti)
         opened, closed = (concat(each, self._device) for each in (given[0].opened, given[0].closed))
         touched, results = self._settled(events[0], opened, closed, limit)
+        self._changed(touched)
         if self._node.window.grid is None:
             rows = self._device.kernels.take(self._counts, touched)
             self._oldest.moved(touched[rows > 0], self._last)
@@ -147,9 +148,9 @@ class WindowOperator(IncrementalOperator, family=True):
     def _shown(self, places: Any) -> pa.Array:
         return shown_time(places) if self._node.window.grid is None else to_arrow(places, pa.int64())
 
-    def _group_columns(self, count: int) -> dict[str, Any]:
+    def _group_columns(self, numbers: Any) -> dict[str, Any]:
         # Groups that were only asked for have a number, and no row yet.
-        return {"last": self._shown(self._device.columns.host(grown(self._last, count)[:count]).copy())}
+        return {"last": self._shown(self._device.columns.host(known_at(self._last, numbers, self._device)))}
 
     def _last_declared(self, done: int) -> dict[str, Field]:
         """The column of last boundaries; a group in which nothing has begun has 0."""

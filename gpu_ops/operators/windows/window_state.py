@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from gpu_ops.core.arrow_buffers import integers
+from gpu_ops.core.state_parts import Parts, in_parts
 from gpu_ops.core.state_tables import Field, Mask, RowRule, StateTable, Tables
 from gpu_ops.devices import Device
 from gpu_ops.operators.aggregates.block import Block, PartName, column_name, load_columns
@@ -106,24 +107,36 @@ class WindowState(WindowOperator, family=True):
     # The tables
 
     def _plain_tables(self) -> dict[str, pa.Table]:
-        """The state: groups with their totals, events that wait for their start, events by their end, extremes."""
+        """What is known of groups beside their totals, and of columns."""
         made = super()._plain_tables()
         if not made:
             return {}
-        remembered = {name: each.table() for name, each in self._remembered().items()}
-        made |= {name: table for name, table in remembered.items() if table is not None}
         if self._totals.plans:
             made["floats"] = self._totals.plan_table()
         if self._nullable:
             made["nullable"] = table_of(_NULLABLE, sorted(self._nullable))
         return made
 
+    def state_parts(self) -> Parts:
+        """The state: groups with their totals, events that wait for their start, events by their end, extremes."""
+        made = super().state_parts()
+        if not made:
+            return {}
+        values = {stored("values", (name,)): each.parts() for name, each in self._values.items()}
+        orders = {stored("ordered", name): each.saved() for name, each in self._orders.items()}
+        return {**made, **{name: each for name, each in (values | orders).items() if each}}
+
+    @property
+    def entire_tables(self) -> tuple[str, ...]:
+        """Those of groups, values and codes: rows of one are read beside rows of others."""
+        return (*super().entire_tables, *self._remembered())
+
     def _remembered(self) -> dict[str, OrderStatistics | ValueCounts]:
         orders = {stored("ordered", name): each for name, each in self._orders.items()}
         return orders | {stored("values", (name,)): each for name, each in self._values.items()}
 
-    def _group_columns(self, count: int) -> dict[str, Any]:
-        return super()._group_columns(count) | self._totals.columns(count, self._device)
+    def _group_columns(self, numbers: Any) -> dict[str, Any]:
+        return super()._group_columns(numbers) | self._totals.columns(numbers, self._device)
 
     def _restore_groups(self, groups: pa.Table) -> None:
         super()._restore_groups(groups)
@@ -192,9 +205,18 @@ class WindowState(WindowOperator, family=True):
             self._totals.plans |= Totals.plans_of(tables["floats"])
         if "nullable" in tables:
             self._nullable = {(row["column"], row["form"]) for row in tables["nullable"].to_pylist()}
+        self._restore_remembered(in_parts(tables))
+
+    def put_back(self, parts: Parts) -> None:
+        """The state that `state_parts` gave."""
+        remembered = self._remembered()
+        super().put_back({name: each for name, each in parts.items() if name not in remembered})
+        self._restore_remembered(parts)
+
+    def _restore_remembered(self, parts: Parts) -> None:
         for name, remembered in self._remembered().items():
-            if name in tables:
-                remembered.restore(tables[name])
+            if parts.get(name):
+                remembered.restore(parts[name], len(self._groups))
 
 
 def _given_up_to(done: int) -> RowRule:
