@@ -2,8 +2,9 @@
 
     python -m benchmarks.saving                                   count and sum of 100,000 and of 10,000,000 rows
     python -m benchmarks.saving --query clip --alive 1000000 --device array --steps 100
+    python -m benchmarks.saving --keys 10000000                   as many keys as rows: most groups rest
 
-Each step pushes 10,000 events by 1,000 keys, moves the CTI past them, and takes the results. Times are seconds of CPU.
+Each step pushes 10,000 events by 1,000 keys (or as many as asked for), moves the CTI past them, and takes the results. Times are seconds of CPU.
 """
 
 from __future__ import annotations
@@ -39,10 +40,10 @@ QUERIES = {
 }
 
 
-def _events(first: int, count: int) -> pa.Table:
+def _events(first: int, count: int, keys_of_all: int = 1000) -> pa.Table:
     """Events that outlive all steps."""
     chance = np.random.default_rng(first)
-    keys, values = chance.integers(0, 1000, count), chance.integers(0, 100, count)
+    keys, values = chance.integers(0, keys_of_all, count), chance.integers(0, 100, count)
     return pa.table({"at": np.arange(first, first + count), "until": np.full(count, FAR), "k": keys, "v": values})
 
 
@@ -52,13 +53,13 @@ def _seconds(work: Callable[[], object]) -> float:
     return time.process_time() - begun
 
 
-def measured(query: str, alive: int, device: str, steps: int) -> dict[str, Any]:
+def measured(query: str, alive: int, device: str, steps: int, keys: int) -> dict[str, Any]:
     """The cost of steps, of the checkpoints after them, and of a restore."""
     stream = QUERIES[query]()
     live = stream.start(device=device)
 
     def push(first: int, count: int) -> None:
-        live.push(_events(first, count), input="left")
+        live.push(_events(first, count, keys), input="left")
         for name in live.input_ctis():
             live.advance(utc(first + count), input=name)
         live.results()
@@ -76,6 +77,7 @@ def measured(query: str, alive: int, device: str, steps: int) -> dict[str, Any]:
     return {
         "query": query,
         "alive": alive,
+        "keys": keys,
         "device": device,
         "first": whole,
         "bytes": size,
@@ -93,10 +95,11 @@ def main() -> None:
     parser.add_argument("--alive", type=int, nargs="+", default=[100_000, 10_000_000])
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--steps", type=int, default=40)
+    parser.add_argument("--keys", type=int, default=1000)
     asked = parser.parse_args()
     for query in asked.query:
         for alive in asked.alive:
-            print(json.dumps(measured(query, alive, asked.device, asked.steps)), flush=True)
+            print(json.dumps(measured(query, alive, asked.device, asked.steps, asked.keys)), flush=True)
 
 
 if __name__ == "__main__":

@@ -227,6 +227,26 @@ class Operator(Declaration, family=True):
         return None
 
 
+class InParts(Operator, family=True):
+    """An operator whose state is in parts, some of which have a name."""
+
+    def tables(self) -> dict[str, pa.Table]:
+        """What `state_parts` makes up."""
+        return whole(self.state_parts())
+
+    @abstractmethod
+    def state_parts(self) -> Parts:
+        """What it remembers from one step to the next, part by part."""
+
+    def restore(self, tables: Mapping[str, pa.Table]) -> None:
+        """Restore the state that `tables` gave."""
+        self.put_back(in_parts(tables))
+
+    @abstractmethod
+    def put_back(self, parts: Parts) -> None:
+        """Restore the state that `state_parts` gave; then parts with a name keep it."""
+
+
 class Stateless(Operator, family=True):
     """An operator without state."""
 

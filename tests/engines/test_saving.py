@@ -463,6 +463,36 @@ def test_a_checkpoint_writes_which_groups_have_changed(tmp_path: Path, asked: st
     assert max(sizes[1:]) < 60_000
 
 
+@pytest.mark.parametrize("device", ["cpu", "array"])
+@pytest.mark.parametrize("asked", ["walked", "at times", "changes"])
+def test_a_checkpoint_writes_what_is_new_of_arrivals(tmp_path: Path, asked: str, device: str) -> None:
+    """Of 20,000 rows in a window by arrivals, of 5,000 keys, a step has 50 more."""
+    schema = pa.schema([("at", pa.int64()), ("k", pa.int64()), ("v", pa.int64())])
+    window = g.arrivals(g.events(schema.empty_table(), start="at", unit="us")).last_span("2d")
+    query = {
+        "walked": lambda: window.deliveries("k", s=g.sum("v"), by="k"),
+        "at times": lambda: window.deliveries("k", s=g.sum("v"), by="k", shown="both").output("last", every="10s"),
+        "changes": lambda: window.deliveries("k", m=g.max("v"), by="k", shown="both"),
+    }[asked]()
+    live, folder, sizes = query.start(device=device), tmp_path / "saves", list[int]()
+    for number, rows in enumerate((20_000, *[50] * 6)):
+        keys = [(number * 70 + at) % 5_000 for at in range(rows)]
+        first = 100_000_000 * number
+        live.push(pa.table({"at": range(first, first + rows), "k": keys, "v": range(rows)}))
+        live.advance(at_us(first + rows))
+        live.results()
+        before = _sizes(folder)
+        live.save(folder, keep=9)
+        sizes.append(sum(size for name, size in _sizes(folder).items() if name not in before))
+        if number in (2, 4):
+            again = g.restore(folder, query, device=device)
+            assert again.state() == live.state()
+            live = again
+    assert sizes[0] > 700_000
+    # The first output of all keys is in the second one.
+    assert max(sizes[2:]) < 60_000
+
+
 @pytest.mark.parametrize("asked", ["totals", "distinct", "median", "each"])
 def test_new_rows_are_looked_at_beside_all_groups(tmp_path: Path, asked: str) -> None:
     """Of 300 groups one has a new row; the table of groups is in files that were looked at before."""

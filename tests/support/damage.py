@@ -120,6 +120,7 @@ QUERIES: Mapping[str, Callable[[], g.Stream]] = {
         .deliveries("k", s=g.sum("v"), by="k", shown="both")
         .output("last", every="1d")
     ),
+    "walked": lambda: g.arrivals(source()).last_span("2d").deliveries("k", s=g.sum("v"), by="k"),
     "in cycles": lambda: (
         g.cycles(source())
         .partition("k")

@@ -5,7 +5,7 @@ A step is cut at the places where content is asked for; each part is computed fo
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from gpu_ops.core.polars_frames import empty_table
+from gpu_ops.core.state_parts import Parts, StatePart, in_parts, whole
 from gpu_ops.core.state_tables import Field, StateTable, Tables
 from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK, TIME_TYPE
 from gpu_ops.core.turns import (
@@ -50,7 +51,7 @@ from gpu_ops.operators.deliveries.levels import GroupLevels
 from gpu_ops.operators.deliveries.rows import of_kind
 from gpu_ops.operators.deliveries.window_content import WindowContent
 from gpu_ops.operators.events import Events, concat
-from gpu_ops.operators.operator import BatchInput, Operator, StepInput
+from gpu_ops.operators.operator import BatchInput, InParts, Operator, StepInput
 from gpu_ops.operators.row_order import run_starts, stable_order
 from gpu_ops.plan.deliveries import Deliveries
 
@@ -58,7 +59,7 @@ _LEVEL = 2 * LEFT_FIRST
 """Rows of a coarser level come behind all of a finer one."""
 
 
-class DeliveriesOperator(Operator, nodes=(Deliveries,)):
+class DeliveriesOperator(InParts, nodes=(Deliveries,)):
     """The deliveries of a statement.
 
     Args:
@@ -510,11 +511,9 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
 
     waiting = 0
 
-    def tables(self) -> dict[str, pa.Table]:
+    def state_parts(self) -> Parts:
         """The clock, the state of each group of aggregates, and the rows in the window where they are kept."""
         made = {"clock": pa.table({"clock": pa.array([self._clock]), "done": pa.array([self._done])})}
-        for at, values in enumerate(self._values):
-            made |= values.tables(f"values {at}/")
         for at, memory in enumerate(self._levels.memories.values()):
             made |= memory.tables(f"memory {at}/")
         if self._held is not None:
@@ -523,7 +522,15 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
             made |= self._since.tables()
         if self._times is not None:
             made |= self._times.tables()
-        return made
+        parts: dict[str, Sequence[StatePart]] = {**in_parts(made)}
+        for at, values in enumerate(self._values):
+            parts |= values.state_parts(f"values {at}/")
+        return parts
+
+    @property
+    def entire_tables(self) -> tuple[str, ...]:
+        """Those of the aggregates."""
+        return tuple(name for at, each in enumerate(self._values) for name in each.entire_tables(f"values {at}/"))
 
     def declared(self, tables: Tables) -> Iterator[StateTable]:
         """The tables that `tables` gives."""
@@ -540,13 +547,14 @@ class DeliveriesOperator(Operator, nodes=(Deliveries,)):
         if self._times is not None:
             yield from self._times.declared(tables)
 
-    def restore(self, tables: Mapping[str, pa.Table]) -> None:
-        """The state that `tables` gave."""
-        if not tables:
+    def put_back(self, parts: Parts) -> None:
+        """The state that `state_parts` gave."""
+        if not parts:
             return
+        tables = whole({name: each for name, each in parts.items() if not name.startswith("values ")})
         self._clock, self._done = (tables["clock"][name][0].as_py() for name in ("clock", "done"))
         for at, values in enumerate(self._values):
-            values.restore(tables, f"values {at}/")
+            values.put_back(parts, f"values {at}/")
         for at, memory in enumerate(self._levels.memories.values()):
             memory.restore(tables, f"memory {at}/")
         if self._held is not None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
 from gpu_ops.core.polars_frames import empty_table
+from gpu_ops.core.state_parts import Parts
 from gpu_ops.core.state_tables import StateTable, Tables
 from gpu_ops.core.turns import PLACE
 from gpu_ops.devices import Device
@@ -24,6 +25,8 @@ from gpu_ops.plan.nodes import Feed
 from gpu_ops.plan.windows import Snapshot, WindowAggregate
 
 _GROUP = "@group"
+
+T = TypeVar("T")
 
 
 class RunningSums(IncrementalWindow):
@@ -257,19 +260,23 @@ class GroupValues:
         """How many rows it keeps."""
         return self._window.alive
 
-    def tables(self, prefix: str) -> dict[str, pa.Table]:
+    def state_parts(self, prefix: str) -> Parts:
         """The state: that of the running window."""
-        return {f"{prefix}{name}": table for name, table in self._window.tables().items()}
+        return {f"{prefix}{name}": parts for name, parts in self._window.state_parts().items()}
+
+    def entire_tables(self, prefix: str) -> tuple[str, ...]:
+        """As `gpu_ops.operators.operator.Operator.entire_tables`."""
+        return tuple(f"{prefix}{name}" for name in self._window.entire_tables)
 
     def declared(self, tables: Tables, prefix: str) -> Iterator[StateTable]:
-        """The tables that `tables` gives."""
+        """The tables that `state_parts` gives."""
         for each in self._window.declared(_own(tables, prefix)):
             yield replace(each, name=f"{prefix}{each.name}")
 
-    def restore(self, tables: Mapping[str, pa.Table], prefix: str) -> None:
-        """The state that `tables` gave."""
-        self._window.restore(_own(tables, prefix))
+    def put_back(self, parts: Parts, prefix: str) -> None:
+        """The state that `state_parts` gave."""
+        self._window.put_back(_own(parts, prefix))
 
 
-def _own(tables: Tables, prefix: str) -> dict[str, pa.Table]:
+def _own(tables: Mapping[str, T], prefix: str) -> dict[str, T]:
     return {name.removeprefix(prefix): table for name, table in tables.items() if name.startswith(prefix)}

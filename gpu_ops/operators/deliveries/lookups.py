@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from gpu_ops.core.polars_frames import empty_table
+from gpu_ops.core.state_parts import Parts, StatePart, in_parts, joined, whole
 from gpu_ops.core.state_tables import StateTable, Tables
 from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK
 from gpu_ops.core.turns import PLACE
@@ -19,7 +20,7 @@ from gpu_ops.operators.deliveries.group_totals import GroupTotals
 from gpu_ops.operators.deliveries.group_values import GroupValues
 from gpu_ops.operators.deliveries.window_content import WindowContent
 from gpu_ops.operators.events import Events, concat
-from gpu_ops.operators.operator import BatchInput, EachPiece, Operator, StepInput
+from gpu_ops.operators.operator import BatchInput, EachPiece, InParts, Operator, StepInput
 from gpu_ops.operators.state.fields import nullable_columns
 from gpu_ops.plan.deliveries import Delivered
 from gpu_ops.plan.joins import On
@@ -30,7 +31,7 @@ _MOMENT = 2
 """From one moment to the next: a change that waits for it is seen behind its place alone."""
 
 
-class AnswersRows(Operator, family=True):
+class AnswersRows(InParts, family=True):
     """Rows that ask what is held at their places.
 
     Args:
@@ -101,14 +102,14 @@ class AnswersRows(Operator, family=True):
         """How many rows have asked for what is not known yet."""
         return sum(map(len, self._waiting))
 
-    def tables(self) -> dict[str, pa.Table]:
+    def state_parts(self) -> Parts:
         """What is held, and the rows that wait."""
-        made = self._own_tables()
+        made = dict(self._own_parts())
         waiting = concat(self._waiting, self._device)
         if waiting is not None:
             columns = self._device.columns
             table = columns.to_arrow(waiting.frame, self._node.rows.schema)
-            made["asking"] = table.append_column(_PLACE, pa.array(columns.host(waiting.start)))
+            made |= in_parts({"asking": table.append_column(_PLACE, pa.array(columns.host(waiting.start)))})
         return made
 
     def declared(self, tables: Tables) -> Iterator[StateTable]:
@@ -118,18 +119,18 @@ class AnswersRows(Operator, family=True):
             schema = self._node.rows.schema.append(pa.field(_PLACE, pa.int64()))
             yield StateTable("asking", nullable_columns(schema, ""))
 
-    def restore(self, tables: Mapping[str, pa.Table]) -> None:
-        """The state that `tables` gave."""
-        if not tables:
+    def put_back(self, parts: Parts) -> None:
+        """The state that `state_parts` gave."""
+        if not parts:
             return
-        self._own_restore(tables)
-        if "asking" in tables:
-            columns, table = self._device.columns, tables["asking"]
+        self._own_restore(parts)
+        if parts.get("asking"):
+            columns, table = self._device.columns, joined([part.wanted() for part in parts["asking"]])
             start = columns.array(table[_PLACE].to_numpy().copy())
             self._waiting = [Events(start, TICK, columns.from_arrow(table.drop_columns(_PLACE)))]
 
     @abstractmethod
-    def _own_tables(self) -> dict[str, pa.Table]:
+    def _own_parts(self) -> Parts:
         """What is held."""
 
     @abstractmethod
@@ -137,8 +138,8 @@ class AnswersRows(Operator, family=True):
         """Its tables."""
 
     @abstractmethod
-    def _own_restore(self, tables: Mapping[str, pa.Table]) -> None:
-        """What is held, from these tables."""
+    def _own_restore(self, parts: Parts) -> None:
+        """What is held, from these parts."""
 
 
 class LookupOperator(AnswersRows, nodes=(Lookup,)):
@@ -198,19 +199,24 @@ class LookupOperator(AnswersRows, nodes=(Lookup,)):
         """How many rows it keeps."""
         return sum(values.alive for _, values in self._values) + self.waiting
 
-    def _own_tables(self) -> dict[str, pa.Table]:
-        made: dict[str, pa.Table] = {}
+    def _own_parts(self) -> Parts:
+        made: dict[str, Sequence[StatePart]] = {}
         for at, (_, values) in enumerate(self._values):
-            made |= values.tables(f"values {at}/")
+            made |= values.state_parts(f"values {at}/")
         return made
+
+    @property
+    def entire_tables(self) -> tuple[str, ...]:
+        """Those of what is held."""
+        return tuple(name for at, (_, each) in enumerate(self._values) for name in each.entire_tables(f"values {at}/"))
 
     def _own_declared(self, tables: Tables) -> Iterator[StateTable]:
         for at, (_, values) in enumerate(self._values):
             yield from values.declared(tables, f"values {at}/")
 
-    def _own_restore(self, tables: Mapping[str, pa.Table]) -> None:
+    def _own_restore(self, parts: Parts) -> None:
         for at, (_, values) in enumerate(self._values):
-            values.restore(tables, f"values {at}/")
+            values.put_back(parts, f"values {at}/")
 
 
 class PairLookupOperator(AnswersRows, nodes=(PairLookup,)):
@@ -338,14 +344,14 @@ class PairLookupOperator(AnswersRows, nodes=(PairLookup,)):
         """How many rows it keeps."""
         return len(self._content) + self.waiting
 
-    def _own_tables(self) -> dict[str, pa.Table]:
-        return self._content.tables()
+    def _own_parts(self) -> Parts:
+        return in_parts(self._content.tables())
 
     def _own_declared(self, tables: Tables) -> Iterator[StateTable]:
         yield from self._content.declared()
 
-    def _own_restore(self, tables: Mapping[str, pa.Table]) -> None:
-        self._content.restore(tables)
+    def _own_restore(self, parts: Parts) -> None:
+        self._content.restore(whole(parts))
 
 
 _PLACE = "@asked at"

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from gpu_ops.core.polars_frames import empty_table
+from gpu_ops.core.state_parts import Parts, in_parts, whole
 from gpu_ops.core.state_tables import Field, StateTable
 from gpu_ops.core.turns import PLACE
 from gpu_ops.devices import Device
@@ -144,21 +145,21 @@ class NestedAggregatesOperator(AnswersRows, nodes=(NestedAggregates,)):
         """How many groups it keeps."""
         return len(self._known[0]) + self.waiting
 
-    def _own_tables(self) -> dict[str, pa.Table]:
+    def _own_parts(self) -> Parts:
         columns = self._device.columns
         table = pa.table({name: columns.host(each) for name, each in zip(self._names, self._known, strict=True)})
         if self._node.keys:
             keys = columns.to_arrow(self._keys, self._key_schema)
             for field in self._key_schema:
                 table = table.append_column(field, keys[field.name])
-        return {"groups": table}
+        return in_parts({"groups": table})
 
     def _own_declared(self, tables: Mapping[str, Any]) -> Iterator[StateTable]:
         numbers = {name: Field(pa.int64()) for name in self._names}
         yield StateTable("groups", {**numbers, **nullable_columns(self._key_schema, "")}, required=True)
 
-    def _own_restore(self, tables: Mapping[str, pa.Table]) -> None:
-        table, columns = tables["groups"], self._device.columns
+    def _own_restore(self, parts: Parts) -> None:
+        table, columns = whole(parts)["groups"], self._device.columns
         self._known = [columns.array(table[name].to_numpy().copy()) for name in self._names]
         if self._node.keys:
             self._keys = columns.from_arrow(table.select(self._key_schema.names))

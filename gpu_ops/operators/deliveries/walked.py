@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from gpu_ops.core.polars_frames import empty_table
+from gpu_ops.core.state_parts import Parts, in_parts, whole
 from gpu_ops.core.state_tables import OLDER, Field, StateTable, Tables
 from gpu_ops.core.time import MAX_TIME, TICK
 from gpu_ops.core.turns import CLOCK, EMPTY, HELD, NEW, OLD, ORDER
@@ -22,12 +23,12 @@ from gpu_ops.operators.deliveries.group_totals import GroupTotals, GroupWalk, Ru
 from gpu_ops.operators.deliveries.merged_rows import WEIGHTS, MergedRows, weights_of
 from gpu_ops.operators.deliveries.rows import of_kind
 from gpu_ops.operators.events import Events, concat
-from gpu_ops.operators.operator import BatchInput, Operator, StepInput
+from gpu_ops.operators.operator import BatchInput, InParts, StepInput
 from gpu_ops.operators.row_order import run_starts
 from gpu_ops.operators.row_windows.ticks import AskQueue, TickQueue, Ticks
 from gpu_ops.operators.state.fields import NUMBERED_TIME, TIME, row_columns
-from gpu_ops.operators.state.row_runs import RowRuns
-from gpu_ops.operators.state.rows import AxisRows, concat_rows, rows_from_arrow, shown_time
+from gpu_ops.operators.state.row_runs import RowRuns, parts_of, restore_runs
+from gpu_ops.operators.state.rows import AxisRows, concat_rows, shown_time
 from gpu_ops.operators.windows.incremental_block import places_among
 from gpu_ops.plan.clock_windows import ClockBatches, ClockSpan
 from gpu_ops.plan.walked_deliveries import WalkedDeliveries
@@ -37,7 +38,7 @@ from gpu_ops.plan.windows import WindowAggregate
 _TOUCHED, _WAITING = "touched", "waiting rows"
 
 
-class WalkedDeliveriesOperator(Operator, nodes=(WalkedDeliveries,)):
+class WalkedDeliveriesOperator(InParts, nodes=(WalkedDeliveries,)):
     """What the window's rows and the totals of its groups are; a batch is one step.
 
     Args:
@@ -377,19 +378,24 @@ class WalkedDeliveriesOperator(Operator, nodes=(WalkedDeliveries,)):
         """How many of them wait for a CTI past their places."""
         return len(self._waiting) + len(self._ticks) + len(self._asks)
 
-    def tables(self) -> dict[str, pa.Table]:
+    def state_parts(self) -> Parts:
         """The rows in the window and those that wait, the totals of groups, and when there is output."""
-        made = self._ticks.tables() | self._asks.tables() | self._values.tables(_VALUES)
-        schema = self._what.rows.schema
-        for name, runs in self._runs.items():
-            rows = runs.rows()
-            if rows is not None:
-                made[name] = rows.to_arrow(schema, self._device, shown_time)
+        made = self._ticks.tables() | self._asks.tables()
         if len(self._values.touched):
             made[_TOUCHED] = pa.table({"group": pa.array(self._device.columns.host(self._values.touched), pa.int64())})
         if self._batches is not None and self._point != UNKNOWN:
             made["grid"] = pa.table({"point": pa.array([self._point], pa.int64())})
-        return made | ({} if self._times is None else self._times.tables())
+        made |= {} if self._times is None else self._times.tables()
+        return {**in_parts(made), **self._values.state_parts(_VALUES), **parts_of(self._runs, self._table)}
+
+    def _table(self, name: str, rows: AxisRows) -> pa.Table:
+        del name
+        return rows.to_arrow(self._what.rows.schema, self._device, shown_time)
+
+    @property
+    def entire_tables(self) -> tuple[str, ...]:
+        """Those of the totals."""
+        return self._values.entire_tables(_VALUES)
 
     @property
     def _runs(self) -> dict[str, RowRuns]:
@@ -418,23 +424,22 @@ class WalkedDeliveriesOperator(Operator, nodes=(WalkedDeliveries,)):
         schema = self._what.rows.schema
         return pa.schema([schema.field(name) for name in self._read])
 
-    def restore(self, tables: Mapping[str, pa.Table]) -> None:
-        """The state that `tables` gave."""
+    def put_back(self, parts: Parts) -> None:
+        """The state that `state_parts` gave."""
+        tables = whole({name: each for name, each in parts.items() if name not in self._runs})
         self._ticks.restore(tables)
         self._asks.restore(tables)
-        self._values.restore(tables, _VALUES)
-        for name, runs in self._runs.items():
-            if name in tables:
-                rows = rows_from_arrow(tables[name], self._device)
-                if self._merges is not None and name != _WAITING:
-                    rows = self._merges.weighed(rows)
-                runs.put_back(rows)
+        self._values.put_back(parts, _VALUES)
+        restore_runs(self._runs, parts, self._device, completed=self._completed)
         if _TOUCHED in tables:
             self._values.touched = self._device.columns.array(tables[_TOUCHED]["group"].to_numpy().copy())
         if "grid" in tables:
             self._point = tables["grid"]["point"][0].as_py()
         if self._times is not None:
             self._times.restore(tables)
+
+    def _completed(self, name: str, rows: AxisRows) -> AxisRows:
+        return rows if self._merges is None or name == _WAITING else self._merges.weighed(rows)
 
 
 _VALUES = "values/"

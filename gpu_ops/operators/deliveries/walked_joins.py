@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +10,9 @@ import numpy as np
 import pyarrow as pa
 
 from gpu_ops.core.polars_frames import empty_table
+from gpu_ops.core.state_parts import Parts, StatePart, in_parts, whole
 from gpu_ops.core.state_tables import OLDER, StateTable, Tables
+from gpu_ops.core.table_runs import TableRuns
 from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK
 from gpu_ops.core.turns import CLOCK, HELD, NEW, OLD, ORDER, of_stream
 from gpu_ops.devices import Device
@@ -19,13 +21,13 @@ from gpu_ops.operators.aggregates.forms import Column
 from gpu_ops.operators.deliveries.rows import numbered, of_kind
 from gpu_ops.operators.events import Events, concat, present
 from gpu_ops.operators.joins import joins
-from gpu_ops.operators.operator import BatchInput, Operator, StepInput
+from gpu_ops.operators.operator import BatchInput, InParts, StepInput
 from gpu_ops.operators.row_order import in_order, stable_order
 from gpu_ops.operators.row_windows.clock_kinds import after
 from gpu_ops.operators.row_windows.ticks import AskQueue, TickQueue, Ticks
 from gpu_ops.operators.state.fields import NUMBERED_TIME, TIME, nullable_columns, row_columns
-from gpu_ops.operators.state.row_runs import RowRuns, ordered
-from gpu_ops.operators.state.rows import AxisRows, GroupInterner, concat_rows, rows_from_arrow, shown_time
+from gpu_ops.operators.state.row_runs import RowRuns, ordered, parts_of, restore_runs
+from gpu_ops.operators.state.rows import AxisRows, GroupInterner, concat_rows, shown_time
 from gpu_ops.plan.walked_joins import WalkedJoin
 from gpu_ops.plan.window_kinds import UNKNOWN
 
@@ -37,7 +39,7 @@ _LEAVE, _TURN = ("row", "leave"), ("row", "turn")
 sides come in it before, -1 for those that came earlier."""
 
 
-class WalkedJoinOperator(Operator, nodes=(WalkedJoin,)):
+class WalkedJoinOperator(InParts, nodes=(WalkedJoin,)):
     """The rows of both windows by key; a batch is one step.
 
     The rows of a key leave in the order in which they came, so that those that a row meets stand side by side.
@@ -53,7 +55,7 @@ class WalkedJoinOperator(Operator, nodes=(WalkedJoin,)):
         super().__init__(node, device)
         names = tuple(mine for mine, _ in node.on)
         self._keys = pa.schema([node.left.schema.field(name).with_nullable(True) for name in names])
-        self._groups = GroupInterner(names, self._keys, device)
+        self._groups, self._key_runs = GroupInterner(names, self._keys, device), TableRuns("")
         self._sides = [_Side(node, number, device) for number in range(2)]
         self._ticks, self._asks, self._shown = TickQueue(device), AskQueue(device), MIN_TIME
 
@@ -211,6 +213,7 @@ class WalkedJoinOperator(Operator, nodes=(WalkedJoin,)):
                 used[self._device.columns.host(rows.code)] = True
         numbers = self._groups.forget(used)
         if numbers is not None:
+            self._key_runs.forget()
             for side in self._sides:
                 side.kept.renumber(numbers)
 
@@ -224,16 +227,22 @@ class WalkedJoinOperator(Operator, nodes=(WalkedJoin,)):
         """How many of them wait for a CTI past their places."""
         return sum(len(side.waiting) for side in self._sides) + len(self._ticks) + len(self._asks)
 
-    def tables(self) -> dict[str, pa.Table]:
+    def state_parts(self) -> Parts:
         """The rows in the windows and those that wait, by the numbers of their keys, and what the clock shows."""
         made = self._ticks.tables() | self._asks.tables()
         made["clock"] = pa.table({"shown": pa.array([self._shown], pa.int64())})
+        parts: dict[str, Sequence[StatePart]] = {**in_parts(made)}
         if self._groups.seen:
-            keys = self._groups.keys
-            made["keys"] = empty_table(self._keys) if keys is None else self._device.columns.to_arrow(keys, self._keys)
+            parts["keys"] = self._key_runs.parts(len(self._groups), self._key_rows)
         for side in self._sides:
-            made |= side.tables()
-        return made
+            parts |= side.state_parts()
+        return parts
+
+    def _key_rows(self, at: Any) -> pa.Table:
+        keys = self._groups.keys_of(self._device.columns.array(at))
+        return empty_table(self._keys) if keys is None else self._device.columns.to_arrow(keys, self._keys)
+
+    entire_tables = ("keys",)
 
     def declared(self, tables: Tables) -> Iterator[StateTable]:
         """The tables that `tables` gives."""
@@ -245,16 +254,19 @@ class WalkedJoinOperator(Operator, nodes=(WalkedJoin,)):
         for side in self._sides:
             yield from side.declared(groups)
 
-    def restore(self, tables: Mapping[str, pa.Table]) -> None:
-        """The state that `tables` gave."""
+    def put_back(self, parts: Parts) -> None:
+        """The state that `state_parts` gave."""
+        rows = {name for side in self._sides for name in side.runs}
+        tables = whole({name: each for name, each in parts.items() if name not in rows})
         self._ticks.restore(tables)
         self._asks.restore(tables)
         if "clock" in tables:
             self._shown = tables["clock"]["shown"][0].as_py()
+        self._key_runs.restore(parts.get("keys", ()))
         if "keys" in tables:
             self._groups.restore(self._device.columns.from_arrow(tables["keys"]))
         for side in self._sides:
-            side.restore(tables)
+            restore_runs(side.runs, parts, self._device, len(self._groups))
 
 
 class _Side:
@@ -335,31 +347,24 @@ class _Side:
     # The state
 
     @property
-    def _tables(self) -> tuple[str, str]:
+    def runs(self) -> dict[str, RowRuns]:
+        """Its rows by the names of their tables: those that wait, then those in the window."""
         side = ("left", "right")[self._number]
-        return f"waiting {side}", side
+        return {f"waiting {side}": self.waiting, side: self.kept}
 
-    def tables(self) -> dict[str, pa.Table]:
+    def state_parts(self) -> Parts:
         """The rows."""
-        runs = zip(self._tables, (self.waiting, self.kept), (self._read, self._shown), strict=True)
-        rows = {name: (each.rows(), schema) for name, each, schema in runs}
-        return {
-            name: each.to_arrow(schema, self._device, shown_time)
-            for name, (each, schema) in rows.items()
-            if each is not None
-        }
+        return parts_of(self.runs, self._table)
+
+    def _table(self, name: str, rows: AxisRows) -> pa.Table:
+        schema = self._read if name.startswith("waiting") else self._shown
+        return rows.to_arrow(schema, self._device, shown_time)
 
     def declared(self, groups: int) -> Iterator[StateTable]:
-        """The tables that `tables` gives."""
-        waiting, kept = self._tables
+        """The tables that `state_parts` gives."""
+        waiting, kept = self.runs
         yield StateTable(waiting, row_columns(TIME, TIME, 1, frame=self._read))
         yield StateTable(kept, row_columns(TIME, replace(TIME, nullable=True), groups, frame=self._shown))
-
-    def restore(self, tables: Tables) -> None:
-        """The state that `tables` gave."""
-        for name, runs in zip(self._tables, (self.waiting, self.kept), strict=True):
-            if name in tables:
-                runs.put_back(rows_from_arrow(tables[name], self._device))
 
 
 def _moving(rows: AxisRows, turn: Any, moves: Ticks) -> AxisRows:

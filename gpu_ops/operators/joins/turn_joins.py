@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
 
+from gpu_ops.core.state_parts import Parts, StatePart, in_parts, whole
 from gpu_ops.core.state_tables import Field, StateTable, Tables
 from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK, TIME_TYPE
 from gpu_ops.core.turns import CLOCK, IS_NEW, IS_OLD, PLACE
@@ -14,12 +15,12 @@ from gpu_ops.devices import Device
 from gpu_ops.operators.events import Events, concat
 from gpu_ops.operators.joins.turn_rows import AT, ID, NEW, OLD, OPEN, Moved, TurnInput, column, some_of
 from gpu_ops.operators.joins.turn_stage import TurnStage
-from gpu_ops.operators.operator import BatchInput, Operator, StepInput
+from gpu_ops.operators.operator import BatchInput, InParts, Operator, StepInput
 from gpu_ops.operators.state.rows import AxisRows
 from gpu_ops.plan.turn_joins import TurnJoin
 
 
-class TurnJoinOperator(Operator, nodes=(TurnJoin,)):
+class TurnJoinOperator(InParts, nodes=(TurnJoin,)):
     """The rows of a join on turns. Each pair of a row is given as the row enters, and again as it leaves.
 
     Args:
@@ -117,12 +118,19 @@ class TurnJoinOperator(Operator, nodes=(TurnJoin,)):
         """How many of them wait for the other streams."""
         return sum(each.waiting for each in self._streams)
 
-    def tables(self) -> dict[str, pa.Table]:
+    def state_parts(self) -> Parts:
         """The rows that wait, and those that stay."""
-        made = {"clock": pa.table({"done": pa.array([self._done], pa.int64())})}
+        made: dict[str, Sequence[StatePart]] = {
+            **in_parts({"clock": pa.table({"done": pa.array([self._done], pa.int64())})})
+        }
         for each in self._parts:
-            made |= each.tables()
+            made |= each.state_parts()
         return made
+
+    @property
+    def entire_tables(self) -> tuple[str, ...]:
+        """Those of keys."""
+        return tuple(name for each in self._stages for name in each.entire_tables)
 
     def declared(self, tables: Tables) -> Iterator[StateTable]:
         """The tables that `tables` gives."""
@@ -130,10 +138,10 @@ class TurnJoinOperator(Operator, nodes=(TurnJoin,)):
         for each in self._parts:
             yield from each.declared(tables)
 
-    def restore(self, tables: Mapping[str, pa.Table]) -> None:
-        """The state that `tables` gave."""
-        if not tables:
+    def put_back(self, parts: Parts) -> None:
+        """The state that `state_parts` gave."""
+        if not parts:
             return
-        self._done = tables["clock"]["done"][0].as_py()
+        self._done = whole({"clock": parts["clock"]})["clock"]["done"][0].as_py()
         for each in self._parts:
-            each.restore(tables)
+            each.put_back(parts)

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from gpu_ops.core.arrow_buffers import to_arrow
+from gpu_ops.core.state_parts import Parts
 from gpu_ops.core.state_tables import Field, StateTable, Tables
 from gpu_ops.core.time import MAX_TIME
 from gpu_ops.core.turns import CLOCK, PLACE, of_stream
@@ -20,8 +21,8 @@ from gpu_ops.operators.events import Events, concat
 from gpu_ops.operators.operator import StepInput
 from gpu_ops.operators.row_windows.data_windows import hashes
 from gpu_ops.operators.state.fields import row_columns
-from gpu_ops.operators.state.row_runs import RowRuns
-from gpu_ops.operators.state.rows import AxisRows, concat_rows, rows_from_arrow
+from gpu_ops.operators.state.row_runs import RowRuns, parts_of, restore_runs
+from gpu_ops.operators.state.rows import AxisRows, concat_rows
 from gpu_ops.plan.turn_joins import TurnJoin
 
 OPEN = 1 << 62
@@ -180,14 +181,16 @@ class TurnInput:
     def _runs(self) -> dict[str, RowRuns]:
         return {f"waiting {self._number}": self._waiting, f"ending {self._number}": self._ending}
 
-    def tables(self) -> dict[str, pa.Table]:
+    def state_parts(self) -> Parts:
         """The rows that wait to enter, and those whose leaves are known already."""
-        rows = {name: runs.rows() for name, runs in self._runs.items()}
-        schema, device = self._schema, self._device
-        return {name: each.to_arrow(schema, device, shown_places) for name, each in rows.items() if each is not None}
+        return parts_of(self._runs, self._table)
+
+    def _table(self, name: str, rows: AxisRows) -> pa.Table:
+        del name
+        return rows.to_arrow(self._schema, self._device, shown_places)
 
     def declared(self, tables: Tables) -> Iterator[StateTable]:
-        """The tables that `tables` gives."""
+        """The tables that `state_parts` gives."""
         del tables
         none = np.zeros(0, np.bool_)
         numbers = {ID: Field(pa.int64(), least=0, most=IDENTITIES), AT: Field(pa.int64())}
@@ -197,11 +200,9 @@ class TurnInput:
         for name in self._runs:
             yield StateTable(name, columns)
 
-    def restore(self, tables: Tables) -> None:
-        """The state that `tables` gave."""
-        for name, runs in self._runs.items():
-            if name in tables:
-                runs.put_back(rows_from_arrow(tables[name], self._device))
+    def put_back(self, parts: Parts) -> None:
+        """The state that `state_parts` gave."""
+        restore_runs(self._runs, parts, self._device)
 
 
 def together(pieces: Sequence[AxisRows], device: Device) -> AxisRows | None:

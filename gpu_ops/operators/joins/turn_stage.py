@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +11,9 @@ import pyarrow as pa
 
 from gpu_ops.core.polars_frames import empty_table
 from gpu_ops.core.sorted_runs import Run
+from gpu_ops.core.state_parts import Parts, StatePart, joined
 from gpu_ops.core.state_tables import Field, StateTable, Tables
+from gpu_ops.core.table_runs import TableRuns
 from gpu_ops.core.time import MAX_TIME, MIN_TIME
 from gpu_ops.core.turns import CLOCK
 from gpu_ops.devices import Device
@@ -38,8 +40,8 @@ from gpu_ops.operators.joins.turn_rows import (
 from gpu_ops.operators.row_windows.data_windows import hashes
 from gpu_ops.operators.state.fields import nullable_columns, row_columns
 from gpu_ops.operators.state.least import Least
-from gpu_ops.operators.state.row_runs import RowRuns, ordered
-from gpu_ops.operators.state.rows import AxisRows, GroupInterner, concat_rows, rows_from_arrow
+from gpu_ops.operators.state.row_runs import RowRuns, ordered, parts_of, restore_runs
+from gpu_ops.operators.state.rows import AxisRows, GroupInterner, concat_rows
 from gpu_ops.plan.expressions import column_names
 from gpu_ops.plan.nodes import Feed, Filter
 from gpu_ops.plan.turn_joins import TurnJoin
@@ -71,6 +73,9 @@ class _StayingRows(RowRuns):
             if name in rows.columns:
                 run.beside[name[1]] = column(rows, name).copy()
         return run
+
+    def _part(self, run: Run[AxisRows], table: Callable[[AxisRows], pa.Table]) -> StatePart:
+        return super()._part(run, table) if _MET not in run.rows.columns else StatePart.of(table(self._rest(run)))
 
     def _rest(self, run: Run[AxisRows]) -> AxisRows:
         if _MET not in run.rows.columns:
@@ -106,7 +111,7 @@ class TurnStage:
         self._filter = None if condition is None else Filter(Feed(node.paired(number), (), None), condition)
         names = tuple(name for name, _ in self._how.on)
         self._keys = pa.schema([self._schemas[0].field(name).with_nullable(True) for name in names])
-        self._groups = GroupInterner(names, self._keys, device)
+        self._groups, self._key_runs = GroupInterner(names, self._keys, device), TableRuns("")
         self._alive = _StayingRows(("group", "low"), device), _StayingRows(("group", "low"), device)
         self._entered = Least(device.columns.host), Least(device.columns.host)
 
@@ -443,31 +448,41 @@ class TurnStage:
             return
         own = self._device.columns.array(np.arange(NULLS, dtype=np.int32))
         numbers = np.concatenate([own, numbers + np.int32(NULLS)])
+        self._key_runs.forget()
         for runs in self._alive:
             runs.renumber(numbers)
 
-    def _table(self, name: str) -> str:
+    def _name(self, name: str) -> str:
         return f"{name} {self._number}"
 
-    def tables(self) -> dict[str, pa.Table]:
+    @property
+    def _runs(self) -> dict[str, RowRuns]:
+        return {self._name(side): self._alive[at] for at, side in enumerate(_SIDES)}
+
+    def state_parts(self) -> Parts:
         """The keys with their numbers, and the rows that stay; no table before the first row."""
         if not self._groups.seen:
             return {}
-        device, made = self._device, dict[str, pa.Table]()
-        if self._keys.names:
-            keys = self._groups.keys
-            made[self._table("keys")] = (
-                empty_table(self._keys) if keys is None else device.columns.to_arrow(keys, self._keys)
-            )
-        for at, side in enumerate(_SIDES):
-            rows = self._alive[at].rows()
-            if rows is not None:
-                made[self._table(side)] = rows.to_arrow(self._schemas[at], device, shown_places)
-        return made
+        rows = parts_of(self._runs, self._table)
+        if not self._keys.names:
+            return rows
+        return {self._name("keys"): self._key_runs.parts(len(self._groups), self._key_rows), **rows}
+
+    def _key_rows(self, at: Any) -> pa.Table:
+        keys = self._groups.keys_of(self._device.columns.array(at))
+        return empty_table(self._keys) if keys is None else self._device.columns.to_arrow(keys, self._keys)
+
+    def _table(self, name: str, rows: AxisRows) -> pa.Table:
+        return rows.to_arrow(self._schemas[int(name == self._name(_SIDES[1]))], self._device, shown_places)
+
+    @property
+    def entire_tables(self) -> tuple[str, ...]:
+        """That of keys: rows tell of them by their numbers."""
+        return (self._name("keys"),)
 
     def declared(self, tables: Tables) -> Iterator[StateTable]:
-        """The tables that `tables` gives."""
-        groups, keys = 1, self._table("keys")
+        """The tables that `state_parts` gives."""
+        groups, keys = 1, self._name("keys")
         if self._keys.names:
             yield StateTable(keys, nullable_columns(self._keys, ""), unique=tuple(self._keys.names))
             groups = tables[keys].num_rows if keys in tables else 0
@@ -487,20 +502,19 @@ class TurnStage:
                 frame=self._schemas[at],
             )
             columns["group"] = replace(columns["group"], besides=(at,))
-            yield StateTable(self._table(side), columns)
+            yield StateTable(self._name(side), columns)
 
-    def restore(self, tables: Mapping[str, pa.Table]) -> None:
-        """The state that `tables` gave."""
-        device, keys = self._device, self._table("keys")
-        if keys in tables:
-            self._groups.restore(device.columns.from_arrow(tables[keys]))
-        for at, side in enumerate(_SIDES):
-            if self._table(side) in tables:
-                self._groups.see()
-                rows = rows_from_arrow(tables[self._table(side)], device)
-                self._alive[at].put_back(rows)
-                if not self._opens:
-                    self._entered[at].add(column(rows, _ENTER))
+    def put_back(self, parts: Parts) -> None:
+        """The state that `state_parts` gave."""
+        keys = parts.get(self._name("keys"), ())
+        self._key_runs.restore(keys)
+        if keys:
+            table = joined([part.wanted() for part in keys]).combine_chunks()
+            self._groups.restore(self._device.columns.from_arrow(table))
+        for name, rows in restore_runs(self._runs, parts, self._device, len(self._groups) + NULLS):
+            self._groups.see()
+            if not self._opens:
+                self._entered[int(name == self._name(_SIDES[1]))].add(column(rows, _ENTER))
 
 
 def _lifetimes(rows: AxisRows, at: Any, device: Device) -> AxisRows:

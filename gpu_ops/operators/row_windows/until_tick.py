@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from gpu_ops.core.state_parts import Parts, in_parts, whole
 from gpu_ops.core.state_tables import StateTable, Tables
 from gpu_ops.core.time import MAX_TIME, TICK, TIME_TYPE
 from gpu_ops.core.turns import CLOCK, DUE
 from gpu_ops.devices import Device
 from gpu_ops.operators.aggregates.block import Column
 from gpu_ops.operators.events import Events, concat
-from gpu_ops.operators.operator import BatchInput, Operator, StepInput
+from gpu_ops.operators.operator import BatchInput, InParts, StepInput
 from gpu_ops.operators.row_windows.clock_kinds import after, stamps_of
 from gpu_ops.operators.row_windows.ticks import TickQueue, Ticks
 from gpu_ops.operators.state.fields import NUMBERED_TIME, TIME, row_columns
-from gpu_ops.operators.state.row_runs import RowRuns
-from gpu_ops.operators.state.rows import AxisRows, rows_from_arrow, shown_time
+from gpu_ops.operators.state.row_runs import RowRuns, parts_of, restore_runs
+from gpu_ops.operators.state.rows import AxisRows, shown_time
 from gpu_ops.plan.clock_windows import UntilStamp, UntilTick
 from gpu_ops.plan.window_kinds import OUT, UNKNOWN
 
@@ -30,7 +31,7 @@ _PLACE = ("row", "place")
 """The column of a row's place, of which the least is asked for while the rows are in order of their times."""
 
 
-class UntilTickOperator(Operator, nodes=(UntilTick,)):
+class UntilTickOperator(InParts, nodes=(UntilTick,)):
     """The rows that are in, in order of the times at which they leave: a step looks at those alone that do.
 
     Args:
@@ -156,14 +157,13 @@ class UntilTickOperator(Operator, nodes=(UntilTick,)):
         """How many of them wait for a CTI past their places."""
         return len(self._waiting) + len(self._ticks)
 
-    def tables(self) -> dict[str, pa.Table]:
+    def state_parts(self) -> Parts:
         """The rows and the ticks that wait, and the rows that are in."""
-        made = self._ticks.tables()
-        for name, runs in self._runs.items():
-            rows = runs.rows()
-            if rows is not None:
-                made[name] = rows.to_arrow(self._payload, self._device, shown_time)
-        return made
+        return in_parts(self._ticks.tables()) | parts_of(self._runs, self._table)
+
+    def _table(self, name: str, rows: AxisRows) -> pa.Table:
+        del name
+        return rows.to_arrow(self._payload, self._device, shown_time)
 
     @property
     def _payload(self) -> pa.Schema:
@@ -181,12 +181,10 @@ class UntilTickOperator(Operator, nodes=(UntilTick,)):
         yield StateTable("waiting", row_columns(TIME, due, 1, frame=schema))
         yield StateTable("kept", row_columns(TIME, due, 1, numbers={_PLACE: NUMBERED_TIME}, frame=schema))
 
-    def restore(self, tables: Mapping[str, pa.Table]) -> None:
-        """The state that `tables` gave."""
-        self._ticks.restore(tables)
-        for name, runs in self._runs.items():
-            if name in tables:
-                runs.put_back(rows_from_arrow(tables[name], self._device))
+    def put_back(self, parts: Parts) -> None:
+        """The state that `state_parts` gave."""
+        self._ticks.restore(whole({name: each for name, each in parts.items() if name not in self._runs}))
+        restore_runs(self._runs, parts, self._device)
 
 
 class UntilStampOperator(UntilTickOperator, nodes=(UntilStamp,)):
@@ -224,18 +222,19 @@ class UntilStampOperator(UntilTickOperator, nodes=(UntilStamp,)):
         """Rows with the places at which they leave."""
         return Events(rows.low, leave, rows.frame)
 
-    def tables(self) -> dict[str, pa.Table]:
+    def state_parts(self) -> Parts:
         """The rows that wait, those that are in, and the latest stamp."""
-        made = super().tables()
-        return made if self._latest == OUT else made | {"latest": pa.table({"stamp": pa.array([self._latest])})}
+        own = {} if self._latest == OUT else {"latest": pa.table({"stamp": pa.array([self._latest])})}
+        return {**super().state_parts(), **in_parts(own)}
 
     def declared(self, tables: Tables) -> Iterator[StateTable]:
         """The tables that `tables` gives."""
         yield from super().declared(tables)
         yield StateTable("latest", {"stamp": NUMBERED_TIME}, 1)
 
-    def restore(self, tables: Mapping[str, pa.Table]) -> None:
-        """The state that `tables` gave."""
-        super().restore(tables)
-        if "latest" in tables:
-            self._latest = tables["latest"]["stamp"][0].as_py()
+    def put_back(self, parts: Parts) -> None:
+        """The state that `state_parts` gave."""
+        super().put_back(parts)
+        if parts.get("latest"):
+            (latest,) = parts["latest"]
+            self._latest = latest.wanted()["stamp"][0].as_py()

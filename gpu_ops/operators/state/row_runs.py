@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import accumulate, pairwise
@@ -12,11 +12,11 @@ import numpy as np
 import pyarrow as pa
 
 from gpu_ops.core.sorted_runs import Run, SortedRuns
-from gpu_ops.core.state_parts import Beyond, StatePart
+from gpu_ops.core.state_parts import Beyond, Parts, StatePart
 from gpu_ops.devices import Device
 from gpu_ops.operators.events import FEW, MANY, present
 from gpu_ops.operators.state.fields import BEFORE
-from gpu_ops.operators.state.rows import AxisRows, concat_rows
+from gpu_ops.operators.state.rows import AxisRows, concat_rows, rows_from_arrow
 
 _BEFORE_ALL, _AFTER_ALL = -(1 << 63), (1 << 63) - 1
 _MANY, _SAMPLED, _PIECES = 1 << 14, 1 << 10, 16
@@ -262,6 +262,48 @@ class RowRuns(SortedRuns[AxisRows]):
             return rows
         # Runs stand one behind the other: a stable sort merges their ascending stretches.
         return rows.take(np.argsort(places, kind="stable"), self._device)
+
+
+def parts_of(runs: Mapping[str, RowRuns], table: Callable[[str, AxisRows], pa.Table]) -> dict[str, Sequence[StatePart]]:
+    """The parts of some tables of rows, without tables that have none.
+
+    Args:
+        runs: The rows of each.
+        table: Makes a table of a name of some rows.
+    """
+    made = {name: each.parts(partial(table, name)) for name, each in runs.items()}
+    return {name: parts for name, parts in made.items() if parts}
+
+
+def restore_runs(
+    runs: Mapping[str, RowRuns],
+    parts: Parts,
+    device: Device,
+    groups: int = 1,
+    completed: Callable[[str, AxisRows], AxisRows] = lambda _, rows: rows,
+) -> list[tuple[str, AxisRows]]:
+    """Restore what `parts_of` gave.
+
+    Args:
+        runs: The rows of each table, of which there are none yet.
+        parts: The parts; those of other tables are left out.
+        device: Where arrays live.
+        groups: How many groups there are.
+        completed: Gives rows of a table the columns that it lacks.
+
+    Returns:
+        The rows of each part, by the name of its table.
+    """
+    made = []
+    for name, each in runs.items():
+        for part in parts.get(name, ()):
+            rows = completed(name, rows_from_arrow(part.wanted() if part.name is None else part.rows(), device))
+            if part.name is None:
+                each.put_back(rows)
+            else:
+                rows = each.put_run_back(part, rows, groups)
+            made.append((name, rows))
+    return made
 
 
 def _interleaved(codes: Any, places: Any, pieces: Sequence[AxisRows], device: Device) -> Any:
