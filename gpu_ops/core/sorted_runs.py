@@ -13,6 +13,8 @@ This module holds the common part. The users differ in:
 | `ParetoRuns` | group, end | time passes its end; or another stands in its way when runs are merged | how many of the run have ended | per group those that end in a step, and one more | 2 |
 | `OrderStatistics` | group, code | a row of the opposite weight cancels it when runs are merged | all runs one behind the other, to be searched at once | codes by rank | 4 |
 | `GroupInterner` | the group's number | never: all are numbered anew | nothing | keys by number | 4, none below 4096 |
+| `TableRuns` | its place in the table, as a group's number | never: all are placed anew | what has changed since, as runs of changes | all rows, and which of them are new or have changed | 2 |
+| `RunChanges` | the place of a row in its run | a newer value of the same row takes its place when runs are merged | nothing | the newest value of each | 2 |
 | `HeldRows` | the number of arrival | dropped by its number | nothing | payloads by number | 2 |
 """  # noqa: E501
 

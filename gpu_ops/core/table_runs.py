@@ -36,7 +36,7 @@ class RunChanges(SortedRuns[pa.Table]):
         """
         self.add(values.add_column(0, ROW, to_arrow(at.astype(np.uint32), pa.uint32())))
 
-    def changes_most(self, rows: int) -> bool:
+    def change_most(self, rows: int) -> bool:
         """Whether a run of so many rows is better made anew."""
         return 2 * len(self) > rows
 
@@ -123,7 +123,7 @@ class TableRuns(SortedRuns[pa.Table]):
                 continue
             changes: RunChanges = run.beside[self._CHANGES]
             changes.note(noted[low:high] - begin, self._changing(rows(noted[low:high])))
-            if changes.changes_most(len(run.rows)):
+            if changes.change_most(len(run.rows)):
                 self.runs[at] = self._run(rows(np.arange(begin, begins[at + 1])))
         if begins[-1] < count:
             self.add(rows(np.arange(begins[-1], count)))

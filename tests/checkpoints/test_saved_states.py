@@ -110,14 +110,23 @@ def test_newer_values_are_written_once_and_hold(tmp_path: Path) -> None:
     assert doubtful(known)["rows"].to_pylist() == [{"n": 10, "t": "b"}, {"n": 33, "t": "d"}, {"n": 44, "t": "e"}]
 
 
+def test_newer_values_may_be_null_or_of_any_type(tmp_path: Path) -> None:
+    rows = pa.table({"n": range(3), "t": list("abc")})
+    newer = pa.table({"row": pa.array([0, 2], pa.uint32()), "n": pa.array([None, 5], pa.int64()), "t": ["z", None]})
+    part = StatePart(lambda: rows, "r", changed=[NewerValues("c", lambda: newer)])
+    folder = LocalFolder(tmp_path)
+    read = read_state(folder, write_state(folder, "000000000001-", {"rows": [part]}, {}))
+    assert whole(read)["rows"].to_pydict() == {"n": [None, 1, 5], "t": ["z", "b", None]}
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
         {"row": pa.array([5], pa.uint32()), "n": [1]},
         {"row": pa.array([3, 3], pa.uint32()), "n": [1, 2]},
         {"row": pa.array([3], pa.int64()), "n": [1]},
-        {"row": pa.array([3], pa.uint32()), "n": pa.array([None], pa.int64())},
-        {"row": pa.array([3], pa.uint32()), "t": ["z"]},
+        {"row": pa.array([None], pa.uint32()), "n": [1]},
+        {"row": pa.array([3], pa.uint32()), "t": [1]},
         {"row": pa.array([3], pa.uint32()), "m": [1]},
     ],
 )

@@ -27,7 +27,7 @@ from gpu_ops.engines.live.running_query import RunningQuery
 from gpu_ops.engines.live.saving import save_state
 from gpu_ops.errors import DefectError, GpuOpsError, PlanError, SourceError
 from gpu_ops.microbatches.folders import LocalFolder
-from gpu_ops.operators.joins import given_runs
+from gpu_ops.operators.state import changing_runs
 from tests.support.damage import QUERIES, at_rest, events, go_on, shaped
 from tests.support.disk import Disk, PowerCut, Process
 from tests.support.faults import Fault
@@ -365,7 +365,7 @@ def test_a_checkpoint_writes_which_rows_of_a_join_have_met(
         left    0 ├──────────────────────────────────      the first piece of each is given when it is met
         right        ├┤ one key    ├┤ another      ├┤ …    the cursors of 100 move on; the rows are named again
     """
-    monkeypatch.setattr(given_runs, "_FEW", noted)
+    monkeypatch.setattr(changing_runs, "_FEW", noted)
     schema = pa.schema([("at", pa.int64()), ("till", pa.int64()), ("k", pa.int64())])
     one, two = (g.events(schema.empty_table(), start="at", end="till", unit="s", name=name) for name in ("one", "two"))
     query, rows, folder = one.join(two, on="k", how=how), 20_000, tmp_path / "saves"

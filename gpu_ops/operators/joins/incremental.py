@@ -23,14 +23,14 @@ from gpu_ops.operators.aggregates.block import Column
 from gpu_ops.operators.events import Events, concat, present
 from gpu_ops.operators.joins import joins
 from gpu_ops.operators.joins.coverage import Matches, covered_until, covers_of, uncovered
-from gpu_ops.operators.joins.given_runs import CURSOR, GivenUpTo, given_up_to, move
 from gpu_ops.operators.joins.joins import OverlapPairs
 from gpu_ops.operators.operator import BatchInput, Stateless, StepInput
 from gpu_ops.operators.row_order import run_ends, run_starts
+from gpu_ops.operators.state.changing_runs import ChangingRuns, change, now
 from gpu_ops.operators.state.fields import AFTER, NUMBERED_TIME, TIME, clock, row_columns
 from gpu_ops.operators.state.incremental import IncrementalOperator
 from gpu_ops.operators.state.least import Least
-from gpu_ops.operators.state.row_runs import RowRuns, ordered
+from gpu_ops.operators.state.row_runs import Key, RowRuns, ordered
 from gpu_ops.operators.state.rows import AxisRows
 from gpu_ops.plan.joins import Binary, ClipBy, Join, Numbered
 from gpu_ops.plan.nodes import Node
@@ -39,6 +39,10 @@ NULLS = 2
 """Null keys have numbers of their own, 0 on the left and 1 on the right, which the other side does not have."""
 
 _SIDES = ("left", "right")
+
+
+CURSOR = ("cursor", "numbers")
+"""The column of times up to which the pieces of an event without a partner have been given."""
 
 
 class IncrementalBinary(IncrementalOperator, family=True):
@@ -144,8 +148,10 @@ class IncrementalJoin(IncrementalBinary, nodes=(Join,)):
     _node: Join
 
     def __init__(self, node: Join, device: Device) -> None:
-        kinds = [GivenUpTo if alone else RowRuns for alone in node.alone]
-        kept = {side: kind(("group", "high"), device) for side, kind in zip(_SIDES, kinds, strict=True)}
+        kept: dict[str, RowRuns] = {}
+        for side, alone in zip(_SIDES, node.alone, strict=True):
+            key: Key = ("group", "high")
+            kept[side] = ChangingRuns(key, (CURSOR,), device) if alone else RowRuns(key, device)
         super().__init__(node, device, kept)
         self._sides = self._kept["left"], self._kept["right"]
         self._bare = replace(node, condition=None)
@@ -217,13 +223,13 @@ class IncrementalJoin(IncrementalBinary, nodes=(Join,)):
         if not len(ended) and not met:
             return
         concerned = present(np.concatenate([ended, *met]), len(run.rows), device)
-        cursor, end = take(given_up_to(run), concerned), take(run.rows.high, concerned)
+        cursor, end = take(now(run, CURSOR), concerned), take(run.rows.high, concerned)
         numbered = [(np.searchsorted(concerned, rows), start, over) for rows, start, over in matches]
         final, moved = self._pieces(cursor, end, numbered, cti)
         self._oldest[at].remove(cursor[cursor < end])
         self._oldest[at].add(moved[(moved < end) & (end > cti)])
         lasting = device.kernels.keep((moved != cursor) & (end > cti))
-        move(run, take(concerned, lasting), take(moved, lasting))
+        change(run, take(concerned, lasting), {CURSOR: take(moved, lasting)})
         rows, start, over = final
         if len(rows):
             frame = device.columns.take(run.rows.frame, take(concerned, rows))

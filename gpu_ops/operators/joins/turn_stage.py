@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from gpu_ops.core.polars_frames import empty_table
 from gpu_ops.core.sorted_runs import Run
-from gpu_ops.core.state_parts import Parts, StatePart, joined
+from gpu_ops.core.state_parts import Parts, joined
 from gpu_ops.core.state_tables import Field, StateTable, Tables
 from gpu_ops.core.table_runs import TableRuns
 from gpu_ops.core.time import MAX_TIME, MIN_TIME
@@ -38,6 +38,7 @@ from gpu_ops.operators.joins.turn_rows import (
     with_columns,
 )
 from gpu_ops.operators.row_windows.data_windows import hashes
+from gpu_ops.operators.state.changing_runs import ChangingRuns, change, now
 from gpu_ops.operators.state.fields import nullable_columns, row_columns
 from gpu_ops.operators.state.least import Least
 from gpu_ops.operators.state.row_runs import RowRuns, ordered, parts_of, restore_runs
@@ -61,27 +62,11 @@ _RUN, _INDEX = ("row", "run"), ("row", "index")
 """Their columns in a step: in which run each is kept and where, -1 for rows that move."""
 
 
-class _StayingRows(RowRuns):
-    """Rows that stay, by key and number of their own; how many matches they have changes beside them."""
+class _StayingRows(ChangingRuns):
+    """Rows that stay, by key and number of their own; how many matches they have changes."""
 
     _least = 1 << 11
     # Each run that a row meets costs a gather; below this length merging costs less.
-
-    def _run(self, rows: AxisRows) -> Run[AxisRows]:
-        run = super()._run(rows)
-        for name in (_MET, _SINCE):
-            if name in rows.columns:
-                run.beside[name[1]] = column(rows, name).copy()
-        return run
-
-    def _part(self, run: Run[AxisRows], table: Callable[[AxisRows], pa.Table]) -> StatePart:
-        return super()._part(run, table) if _MET not in run.rows.columns else StatePart.of(table(self._rest(run)))
-
-    def _rest(self, run: Run[AxisRows]) -> AxisRows:
-        if _MET not in run.rows.columns:
-            return super()._rest(run)
-        rows = with_columns(run.rows, **{name: run.beside[name].copy() for _, name in (_MET, _SINCE)})
-        return super()._rest(replace(run, rows=rows))
 
 
 class TurnStage:
@@ -112,7 +97,8 @@ class TurnStage:
         names = tuple(name for name, _ in self._how.on)
         self._keys = pa.schema([self._schemas[0].field(name).with_nullable(True) for name in names])
         self._groups, self._key_runs = GroupInterner(names, self._keys, device), TableRuns("")
-        self._alive = _StayingRows(("group", "low"), device), _StayingRows(("group", "low"), device)
+        rows = [_StayingRows(("group", "low"), (_MET, _SINCE) if keeps else (), device) for keeps in self._how.keeps]
+        self._alive = rows[0], rows[1]
         self._entered = Least(device.columns.host), Least(device.columns.host)
 
     def step(self, sides: tuple[Moved, Moved], done: int, cti: int) -> Moved:
@@ -181,7 +167,8 @@ class TurnStage:
 
     def _with_matches(self, run: Run[AxisRows], where: Any) -> AxisRows:
         """Some rows of a run, with how many matches they have now."""
-        known = {name: self._device.kernels.take(run.beside[name], where) for name in run.beside}
+        names = (_MET, _SINCE) if _MET in run.rows.columns else ()
+        known = {name[1]: self._device.kernels.take(now(run, name), where) for name in names}
         return with_columns(run.rows.take(where, self._device), **known)
 
     def _from_run(self, rows: AxisRows, run: int, index: Any) -> AxisRows:
@@ -230,7 +217,7 @@ class TurnStage:
             places = kernels.take(inside, here)
             alive.drop(run, places)
             for name, values in known.items():
-                values[here] = kernels.take(run.beside[name], places)
+                values[here] = kernels.take(now(run, ("row", name)), places)
         if not self._opens:
             self._entered[at].remove(leaving.low)
         return with_columns(leaving, **known)
@@ -386,7 +373,7 @@ class TurnStage:
         for number, run in enumerate(self._alive[at].runs):
             here = self._device.kernels.keep(column(rows, _RUN) == number)
             where = column(rows, _INDEX)[here]
-            run.beside[_MET[1]][where], run.beside[_SINCE[1]][where] = lone.met[here], lone.since[here]
+            change(run, where, {_MET: lone.met[here], _SINCE: lone.since[here]})
         return with_columns(rows, met=lone.met, since=lone.since)
 
     def _give_alone(self, at: int, rows: AxisRows, pieces: tuple[Any, Any, Any], done: int, made: Moved) -> None:
