@@ -4,7 +4,8 @@
     python -m benchmarks.saving --query clip --alive 1000000 --device array --steps 100
     python -m benchmarks.saving --keys 10000000                   as many keys as rows: most groups rest
 
-Each step pushes 10,000 events by 1,000 keys (or as many as asked for), moves the CTI past them, and takes the results. Times are seconds of CPU.
+Each step pushes 10,000 events by 1,000 keys (or as many as asked for), moves the CTI past them, and takes the results.
+Times are seconds of CPU.
 """
 
 from __future__ import annotations
