@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
+from pyspark.sql import functions as F  # noqa: N812  (its usual name)
 
 import gpu_ops as g
 from gpu_ops.engines.spark.planned import counted
-from tests.support.on_spark import PairQuery
+from tests.support.on_spark import PairQuery, setting
 from tests.support.rows import rows
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 THRESHOLD = "spark.sql.autoBroadcastJoinThreshold"
 
@@ -93,6 +96,44 @@ def test_plans_without_a_key_have_few_exchanges(spark: SparkSession) -> None:
         said = re.search(r"scans (\d+) .*?exchanges (\d+)", query(*streams).explain())
         assert said is not None
         assert (int(said[1]) <= scans, int(said[2]) <= exchanges) == (True, True), (name, said[0])
+
+
+KEPT: dict[str, Callable[[g.Stream], g.Stream]] = {
+    "as it is": lambda s: s,
+    "filter": lambda s: s.filter(g.col("v") > 3),
+    "with_columns": lambda s: s.with_columns(w=g.col("v") + 1),
+    "select": lambda s: s.select("k", "v"),
+    "shift": lambda s: s.shift("1s"),
+    "set_duration": lambda s: s.set_duration("3s"),
+}
+
+
+def test_the_output_keeps_its_partitioning(spark: SparkSession) -> None:
+    """Events that are partitioned by a key need no exchange for windows by it; and none behind what is Spark's own.
+
+    Of what a Python worker gives Spark knows no partitioning, although each key is in one task: a group behind it has
+    an exchange.
+    """
+    frame = spark.range(300).selectExpr("timestamp_seconds(id) AS start", "id % 7 AS k", "id AS v").repartition("k")
+    stream = g.events(frame, start="start")
+    with setting(spark, "spark.sql.adaptive.enabled", "false"):
+        for name, query in KEPT.items():
+            assert _exchanges(query(stream).collect().groupBy("k").count()) == 1, name
+        window = stream.by("k").snapshot().agg(n=g.count()).collect()
+        assert _exchanges(window) == 1
+        assert _exchanges(window.groupBy("k").count()) == 2
+        placed = window.withColumn("task", F.spark_partition_id()).select("k", "task").distinct().collect()
+        assert sorted(row["k"] for row in placed) == list(range(7))
+
+
+def _exchanges(frame: DataFrame) -> int:
+    return _plan(frame).count("Exchange hashpartitioning")
+
+
+def _plan(frame: DataFrame) -> str:
+    with contextlib.redirect_stdout(io.StringIO()) as said:
+        frame.explain()
+    return said.getvalue()
 
 
 def test_a_column_that_is_not_read_does_not_go_along(spark: SparkSession) -> None:

@@ -217,4 +217,11 @@ def test_the_plugin_plans_all_of_it(stream: g.Stream, frame: DataFrame) -> None:
     planned(ours.by("text").time_batches("5s").deliveries("long").collect(), *usual, "GenerateExec")
     planned(one.by("text").last(1).join(two.unique("text"), on="text").deliveries("text").collect(), *usual)
     text = "select text, sum(long) as n from A#time(3 sec) group by text"
-    planned(epl.query(text, A=frame.select("s", "long", "text"), time="s", order="long").collect(), *usual)
+    read = frame.select("s", "long", "text")
+    planned(epl.query(text, A=read, time="s", order="long").collect(), *usual)
+    keyed = "create context C partition by text from A, text from B"
+    for context in (
+        f"{keyed}; context C select a.text as text, b.long as n from A#time(9) as a, B#length(2) as b",
+        f"{keyed} initiated by A(long > 1) terminated by B(long > 1); context C select text, sum(long) as s from A",
+    ):
+        planned(epl.query(context, A=read, B=read.where("long > 0"), time="s", order="long").collect(), *usual)

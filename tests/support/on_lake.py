@@ -173,6 +173,38 @@ def a_live_query_writes_a_table_once_whenever_it_is_killed(spark: SparkSession, 
 
 
 @probe
+def a_task_that_fails_half_way_leaves_nothing_in_the_table(spark: SparkSession, folder: Path, kind: Any) -> None:
+    """The other partition has written its results by then; the same call goes on."""
+    for number, epoch in enumerate(EPOCHS):
+        put(folder / "in", number, epoch)
+    mended = folder / "mended"
+
+    def most(rows: Any) -> int:
+        if "c" in rows["item"].to_pylist() and not os.path.exists(said):  # noqa: PTH110  (workers have no Path)
+            raise RuntimeError("half-way")
+        return int(max(rows["price"].to_pylist()))
+
+    said = str(mended)
+    best_of = g.window_function(most, returns=pa.int64(), of=["item", "price"])
+
+    def asked(stream: g.Stream) -> g.Stream:
+        return stream.advance_time("5s", delay="2s").by("item").tumbling("10s").agg(best=best_of)
+
+    query = asked(g.events(read(spark, folder / "in"), start="at", end="till", unit="s"))
+    into = SparkTable(named(folder, kind, "halves"), kind)
+    where: dict[str, Any] = {"into": into, "checkpoint": folder / "checkpoint"}
+    with pytest.raises(Exception, match="half-way"):
+        run(query, **where, partitions=2)
+    assert not spark.table(into.name).count()
+    mended.touch()
+    run(query, **where)
+    query.end_on_spark(**where)
+    every = asked(g.events(table([row for epoch in EPOCHS for row in epoch]), start="at", end="till", unit="s"))
+    expected = every.collect(device="cpu")
+    same(spark.table(into.name).toArrow().cast(expected.schema), expected)
+
+
+@probe
 def what_does_not_go_together_is_refused(spark: SparkSession, folder: Path, kind: Any) -> None:
     put(folder / "in", 0, EPOCHS[0])
     query = best(g.events(read(spark, folder / "in"), start="at", end="till", unit="s"))

@@ -1,11 +1,14 @@
 """How much memory a task takes above its worker's own: run as a process, it prints two numbers of bytes.
 
-The first is the size of the task's events, the second by how much the process grew at most while it ran them.
+``python -m tests.support.worker_memory BATCHES TIMES``: the first is the size of the task's events, the second by how
+much the process grew at most while it ran them. The system gives the task no more than so many times its events
+(``ulimit -d``).
 """
 
 from __future__ import annotations
 
 import re
+import resource
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -42,6 +45,8 @@ def main() -> None:
     task = Task(fragment(hops).plan(PAYLOAD), (PAYLOAD,), hops.schema)
     assert list(run_task(task, "cpu", batches(1)))  # loads what the next one needs
     before, size, count = kept("VmRSS"), next(batches(1)).nbytes, int(sys.argv[1])
+    most = kept("VmData") + int(sys.argv[2]) * size * count
+    resource.setrlimit(resource.RLIMIT_DATA, (most, most))
     for _ in run_task(task, "cpu", batches(count), memory=1 << 40):
         pass
     print(size * count, kept("VmHWM") - before)
