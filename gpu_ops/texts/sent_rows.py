@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from gpu_ops.core.arrow_buffers import table_copied
 from gpu_ops.core.time import MAX_TIME, MIN_TIME
 from gpu_ops.errors import ColumnError, PlanError, shown
 from gpu_ops.ingest.turn_numbers import numbered
@@ -142,8 +143,9 @@ def timed_rows(rows: Any, schema: pa.Schema, time: str) -> tuple[pa.Table, Any]:
 
 
 def _given(rows: Any) -> pa.Table:
+    """Rows as a table. Arrays are copied: their owner may write into them, while windows hold the rows."""
     try:
-        return rows if isinstance(rows, pa.Table) else pa.table(rows)
+        return rows if isinstance(rows, pa.Table) else table_copied(pa.table(rows))
     except (TypeError, ValueError, pa.ArrowException) as error:
         raise PlanError(
             f"These are no rows: {type(rows).__name__}.", remedy="Give a mapping, a list of mappings, or a table."

@@ -8,6 +8,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -212,6 +213,22 @@ def test_times_of_events_are_checked_before_any_is_sent() -> None:
             runtime.send("Withdrawal", rows, at=at)
     assert runtime.clock == 12_000
     assert runtime.rows(statement.name).to_pylist() == [{"t": 12_000, "total": 16}]
+
+
+@pytest.mark.parametrize("how", ["send", "replay"])
+def test_arrays_may_be_written_into_once_they_are_sent(how: str) -> None:
+    """4 6 8 : every second time of a longer array; a window holds the rows, whose arrays are used again."""
+    runtime = _bank()
+    (statement,) = runtime.deploy("select amount, current_timestamp() as t from Withdrawal#keepall")
+    amounts, times = np.array([7, 8, 9]), np.arange(4, 10)[::2]
+    rows = {"account": ["a"] * 3, "amount": amounts}
+    if how == "replay":
+        runtime.replay({"Withdrawal": rows | {"at": times}}, time="at")
+    else:
+        runtime.send("Withdrawal", rows, at=times)
+    amounts[:], times[:] = 0, 0
+    assert [each["amount"] for each in runtime.rows(statement.name).to_pylist()] == [7, 8, 9]
+    assert runtime.clock == 8
 
 
 def test_inserted_events_have_the_time_of_what_made_them() -> None:
