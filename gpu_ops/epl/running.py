@@ -19,7 +19,7 @@ from gpu_ops.core.turns import CLOCK, EMPTY, HELD, INSTANCE, NEW, OLD, ORDER, PL
 from gpu_ops.devices import Device
 from gpu_ops.epl.planning.planned import PlannedStatement
 from gpu_ops.errors import PlanError, shown
-from gpu_ops.ingest.turn_numbers import stand_in_order
+from gpu_ops.ingest.turn_numbers import all_rise, stand_in_order
 from gpu_ops.operators.operator import StepInput
 from gpu_ops.operators.runtime.released import EndedInstances
 from gpu_ops.operators.runtime.steps import FirstFailure, RunningNode
@@ -132,7 +132,7 @@ class DeliveredRows:
 
     def rows(self, kinds: Sequence[int]) -> tuple[pa.Table, Any, Any]:
         """(the rows of some kinds, the kind of each, int64 place of each), in order."""
-        at = np.flatnonzero(self._shown & _of_kinds(self._kinds, kinds))
+        at = np.flatnonzero(self._shown & _of_kinds(self._kinds, None, kinds))
         return self._rows.take(at), self._kinds[at], self._places[at]
 
     @property
@@ -378,7 +378,7 @@ class RunningStatement:
     @property
     def kept_schema(self) -> pa.Schema:
         """The columns of what `deliveries` gives."""
-        return pa.schema([pa.field("turn", pa.int64()), pa.field("row", pa.string()), *self.schema])
+        return self.plan.kept
 
     @for_readers()
     def explain(self) -> str:
@@ -471,7 +471,8 @@ class RunningStatement:
 
     def inserted(self, made: pa.Table) -> PlacedRows:
         """The rows of a step that are events of another stream, at the places at which they were made."""
-        some = _where(made, _of_kinds(_kinds(made), self.plan.inserts))
+        kinds = _kinds(made)
+        some = _where(made, _of_kinds(kinds, _only(kinds), self.plan.inserts))
         rows = self.named(some).rename_columns(list(self.names))
         if INSTANCE in some.column_names:
             rows = rows.append_column(INSTANCE, some[INSTANCE])
@@ -515,16 +516,16 @@ class RunningStatement:
 
     def delivered(self, made: pa.Table) -> DeliveredRows | None:
         """All deliveries in a step; None if there are none."""
-        kinds = _kinds(made)
-        if not len(kinds):
+        if not len(made):
             return None
-        shows = [each for each in self.plan.shows if each is not None]
-        shown = _of_kinds(kinds, [EMPTY, *shows])
+        kinds = _kinds(made)
+        only, shows = _only(kinds), [each for each in self.plan.shows if each is not None]
+        shown = _of_kinds(kinds, only, [EMPTY, *shows])
         if not shown.any():
             return None
         places, named = made[PLACE].to_numpy(), self.named(made)
         if self.kept is not None:
-            self.keep(self._rows_shown(named, kinds, places, _of_kinds(kinds, shows)))
+            self.keep(self._rows_shown(named, kinds, places, _of_kinds(kinds, only, shows)))
         return DeliveredRows(self, named, kinds, places, shown)
 
     def keep(self, rows: pa.Table) -> None:
@@ -551,18 +552,17 @@ class RunningStatement:
         table = _where(named, shown)
         if len(table) < len(named):
             kinds, places = kinds[shown], places[shown]
-        new, kind = self.plan.shows[0], _only(kinds)
-        if kind is not None or not len(kinds):
-            words = repeated("new" if kind == new else "old", len(kinds))
+        is_new = kinds == self.plan.shows[0]
+        if not len(kinds) or (is_new == is_new[0]).all():
+            words = repeated("new" if len(kinds) and is_new[0] else "old", len(kinds))
         else:
-            words = pc.if_else(pa.array(kinds == new), "new", "old")
+            words = pc.if_else(to_arrow(is_new, pa.bool_()), "new", "old")
         turns = to_arrow(places >> _TURN_BITS, pa.int64())
         return pa.Table.from_arrays([turns, words, *table.columns], schema=self.kept_schema)
 
     def named(self, table: pa.Table) -> pa.Table:
         """Rows with the names of the columns."""
-        names = [f"@column {at}" for at in range(len(self.schema))]
-        return table.select(names).rename_columns(self.schema.names)
+        return table.select(self.plan.made).rename_columns(self.schema.names)
 
 
 def placed_table(results: StepInput, schema: pa.Schema, device: Device) -> pa.Table:
@@ -577,7 +577,7 @@ def placed_table(results: StepInput, schema: pa.Schema, device: Device) -> pa.Ta
     for events in results.events:
         if len(events):
             table = columns.to_arrow(events.frame, schema)
-            tables.append(table.append_column(PLACE, pa.array(columns.host(events.start))))
+            tables.append(table.append_column(PLACE, to_arrow(columns.host(events.start), pa.int64())))
     if not tables:
         return empty_table(schema.append(pa.field(PLACE, pa.int64())))
     return _in_order(tables[0] if len(tables) == 1 else pa.concat_tables(tables).combine_chunks())
@@ -588,10 +588,14 @@ def _kinds(made: pa.Table) -> Any:
     return made[ROW].to_numpy()
 
 
-def _of_kinds(kinds: Any, wanted: Sequence[int]) -> Any:
-    """bool: which rows are of some kinds; in most steps all are of one."""
-    kind = _only(kinds)
-    return np.isin(kinds, wanted) if kind is None else np.full(len(kinds), kind in wanted)
+def _of_kinds(kinds: Any, only: int | None, wanted: Sequence[int]) -> Any:
+    """bool: which rows are of some kinds; in most steps all are of one, which is known then."""
+    if only is not None:
+        return np.full(len(kinds), only in wanted)
+    found = np.zeros(len(kinds), np.bool_)
+    for each in wanted:
+        found |= kinds == each
+    return found
 
 
 def _only(kinds: Any) -> int | None:
@@ -607,7 +611,10 @@ def _where(table: pa.Table, mask: Any) -> pa.Table:
 
 def _in_order(made: pa.Table) -> pa.Table:
     """Rows in order of place, kind and number: those of one place stand so in most steps."""
-    place, number = made[PLACE].to_numpy(), made[ORDER]
+    place = made[PLACE].to_numpy()
+    if all_rise(place):
+        return made
+    number = made[ORDER]
     kinds, number = _kinds(made), (number.fill_null(0) if number.null_count else number).to_numpy()
     if stand_in_order(place, kinds, number):
         return made

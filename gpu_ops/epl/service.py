@@ -217,17 +217,19 @@ class Service:
             table, own = timed_rows(rows, self._schema(name), time)
             tables[name] = table
             times.append(own)
-        every = np.concatenate(times)
-        owners = np.repeat(np.arange(len(tables)), [len(each) for each in times[1:]])
-        order = np.argsort(every, kind="stable")
+        every, owners = np.concatenate(times), None
         if not len(every):
             return SentDeliveries([])
-        if every[order[0]] < self.clock:
+        if len(tables) > 1:
+            order = np.argsort(every, kind="stable")
+            owners = np.repeat(np.arange(len(tables)), [len(each) for each in times[1:]])[order]
+            every = every[order]
+        if every[0] < self.clock:
             raise PlanError(
-                f"The clock shows {self.clock}, and the first event comes at {every[order[0]]}, which is earlier.",
+                f"The clock shows {self.clock}, and the first event comes at {every[0]}, which is earlier.",
                 remedy="Leave earlier events out, or start the runtime's clock earlier.",
             )
-        return self._timed(tables, every[order], owners[order])
+        return self._timed(tables, every, owners)
 
     def _schema(self, type_name: str) -> pa.Schema:
         if not is_one_of(type_name, self._deployments.types):

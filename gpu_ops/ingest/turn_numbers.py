@@ -119,6 +119,16 @@ def _show(places: Ints, at: Ints, clocks: Ints, clock: int, made: Ints) -> int:
     return tick
 
 
+def all_rise(places: Ints) -> bool:
+    """Whether each place is past the one before it.
+
+    Examples:
+        >>> all_rise(np.array([1, 2, 3])), all_rise(np.array([1, 2, 2]))
+        (True, False)
+    """
+    return bool((places[1:] > places[:-1]).all()) if len(places) < _FEW else _all_rise(places)
+
+
 def stand_in_order(places: Ints, kinds: npt.NDArray[np.int8], numbers: Ints) -> bool:
     """Whether rows stand in order of place, kind and number.
 
@@ -133,7 +143,7 @@ def stand_in_order(places: Ints, kinds: npt.NDArray[np.int8], numbers: Ints) -> 
         same, later = kinds[1:] == kinds[:-1], kinds[1:] > kinds[:-1]
         later |= same & (numbers[1:] >= numbers[:-1])
         return bool(((places[1:] > places[:-1]) | ((places[1:] == places[:-1]) & later)).all())
-    return _all_rise(places) or _stand_in_order(places, kinds, numbers)
+    return _stand_in_order(places, kinds, numbers)
 
 
 _FEW = 1 << 12

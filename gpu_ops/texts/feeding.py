@@ -80,6 +80,8 @@ class PlacedRows:
 
     def table(self, names: Sequence[str]) -> pa.Table:
         """Some of their columns, with those of arrivals."""
+        if self.clocks is None or not (CLOCK in names or PLACE in names):
+            return self.rows.select(list(names))
         columns = []
         for name in names:
             if self.clocks is not None and name == CLOCK:

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from gpu_ops.core.arrow_buffers import table_copied
 from gpu_ops.core.time import MAX_TIME, MIN_TIME
+from gpu_ops.devices.cpu.order import extent
 from gpu_ops.errors import ColumnError, PlanError, shown
 from gpu_ops.ingest.turn_numbers import numbered
 from gpu_ops.texts.binding.types import type_name
@@ -88,6 +89,8 @@ def placed(times: Any, clock: int, turn: int) -> Any:
 
 def _times(at: Any, count: int, name: str) -> Any:
     """int64 milliseconds, one for each of some rows."""
+    if type(at) is np.ndarray and at.dtype == np.int64 and at.shape == (count,):  # no subclass: those may be masked
+        return _in_range(at, name)
     try:
         given = at.combine_chunks() if isinstance(at, pa.ChunkedArray) else pa.array(at)
         if pa.types.is_timestamp(given.type):
@@ -102,11 +105,16 @@ def _times(at: Any, count: int, name: str) -> Any:
     if times.null_count:
         row = pc.index(times.is_null(), value=True).as_py()
         raise PlanError(f"{name} has no time for row {row}.", remedy="Give one for each row.")
-    made = times.to_numpy()
-    if len(made) and (made.min() < _FIRST or made.max() > _LAST):
-        row = int(np.flatnonzero((made < _FIRST) | (made > _LAST))[0])
-        raise _out_of_range(int(made[row]), f"{name} has for row {row} the time")
-    return made
+    return _in_range(times.to_numpy(), name)
+
+
+def _in_range(times: Any, name: str) -> Any:
+    """Times that the clock can show."""
+    least, most = extent(np.ascontiguousarray(times)) if len(times) else (_FIRST, _LAST)
+    if least < _FIRST or most > _LAST:
+        row = int(np.flatnonzero((times < _FIRST) | (times > _LAST))[0])
+        raise _out_of_range(int(times[row]), f"{name} has for row {row} the time")
+    return times
 
 
 def timed_rows(rows: Any, schema: pa.Schema, time: str) -> tuple[pa.Table, Any]:
@@ -138,6 +146,8 @@ def timed_rows(rows: Any, schema: pa.Schema, time: str) -> tuple[pa.Table, Any]:
             raise ColumnError("The events have no times.", column=time, remedy="Name the column with their times.")
         at = rows[time]
     times = _times(at, count, repr(time))
+    if (times[1:] >= times[:-1]).all():
+        return table, times
     order = np.argsort(times, kind="stable")
     return table.take(order) if table.num_columns else table, times[order]
 
@@ -201,9 +211,11 @@ def table_of(rows: Any, schema: pa.Schema, *, missing: bool = False) -> pa.Table
     if isinstance(rows, list):
         return _of_rows(rows, schema)
     given = _given(rows)
-    columns = []
+    if given.schema.equals(schema, check_metadata=True):
+        return given
+    columns, names = [], {*given.column_names}
     for each in schema:
-        if each.name in given.column_names:
+        if each.name in names:
             columns.append(_casted(given[each.name], each.type, each.name))
         elif missing:
             columns.append(pa.nulls(len(given), each.type))

@@ -231,6 +231,15 @@ STEPS: dict[str, Any] = {
         lambda f: f.filter(nw.col("s") != "c"),
         lambda f: f.with_columns(w=nw.col("v") * 2 + 1, flag=nw.col("v") < 5),
     ],
+    "casts, to the type that a column has or to another": [
+        lambda f: f.select(
+            "start", "end", nw.col("n").cast(nw.Int64), f=nw.col("f").cast(nw.Float64), g=nw.col("v").cast(nw.Float64)
+        ),
+        lambda f: f.with_columns(nw.col("n").cast(nw.Int32).alias("few"), h=nw.col("f").cast(nw.Float32)),
+    ],
+    "constants of one value": [
+        lambda f: f.select("start", "end", zero=nw.lit(0.0), below=nw.lit(-0.0), flag=nw.lit(True), none=nw.lit(None)),
+    ],
     "few of them": [lambda f: f.filter(nw.col("v") == 5), lambda f: f.select("start", "end", "s", "n", "f")],
     "a part that is read often, beside others": [
         lambda f: f.with_columns(

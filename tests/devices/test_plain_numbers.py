@@ -34,6 +34,7 @@ def numbers(depth: int) -> st.SearchStrategy[nw.Expr]:
         | st.builds(lambda one, by: one % by, one, st.integers(1, 5) | st.just(MOST))
         | st.builds(lambda one: -one, one)
         | st.builds(lambda one, value: one.fill_null(value), one, LITERALS)
+        | st.builds(lambda one: one.cast(nw.Int64), one)
         | st.builds(lambda flag, one, other: nw.when(flag).then(one).otherwise(other), flags(depth - 1), one, one)
     )
 
@@ -54,6 +55,7 @@ def flags(depth: int) -> st.SearchStrategy[nw.Expr]:
     return (
         compared
         | st.builds(lambda one, other: one | ~other, flag, flag)
+        | st.builds(lambda one, value: one.fill_null(value), flag, st.booleans())
         | st.builds(lambda one, other: nw.all_horizontal(one, other, ignore_nulls=False), flag, flag)
         | st.builds(lambda one, other: nw.any_horizontal(one, other, ignore_nulls=False), flag, flag)
     )
@@ -97,6 +99,9 @@ def test_values_and_types_are_those_of_polars(piece: int, expression: nw.Expr, r
         nw.when(nw.col("a") < 1).then(nw.col("a")),
         nw.col("a").is_null(),
         nw.col("a").cast(nw.Int32) + 1,
+        nw.lit(1).cast(nw.Int64) + nw.col("a"),
+        (nw.col("a") < 1).cast(nw.Int64),
+        (nw.col("a") < 1).fill_null(1),
         nw.col("a").fill_null(0.5),
         nw.col("a").fill_null(True),
         nw.col("a").fill_null(1 << 63),

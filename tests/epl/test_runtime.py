@@ -231,6 +231,21 @@ def test_arrays_may_be_written_into_once_they_are_sent(how: str) -> None:
     assert runtime.clock == 8
 
 
+def test_times_of_an_array_are_checked_as_others_are() -> None:
+    runtime = _bank()
+    rows = [{"account": "a", "amount": each} for each in (5, 7, 9)]
+    masked = np.ma.masked_array([0, 1, 2], [False, True, False])
+    for at, said in (
+        (np.array([0, 3, 2]), "Row 1 comes at 3, row 2 at 2, which is earlier"),
+        (np.array([0, 1 << 60, 2]), "for row 1 the time"),
+        (np.array([0, 1]), "2 times for 3 rows"),
+        (masked, "no time for row 1"),
+    ):
+        with pytest.raises(PlanError, match=said):
+            runtime.send("Withdrawal", rows, at=at)
+    assert runtime.clock == 0
+
+
 def test_inserted_events_have_the_time_of_what_made_them() -> None:
     runtime = _bank()
     runtime.deploy("insert into Large select amount from Withdrawal(amount > 5)")

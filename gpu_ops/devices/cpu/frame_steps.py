@@ -152,6 +152,8 @@ class RowSteps:
             name = called or known.called
             if known.copies is not None and name is not None:
                 made[name] = self._column(known.copies)
+            elif known.casts is not None and name is not None and self._column(known.casts[0]).dtype == known.casts[1]:
+                made[name] = self._column(known.casts[0])
             elif known.constant is not None and name is not None:
                 made[name] = known.constant(len(self._start))
             elif name is not None and (numbers := self._plainly(known.plain)) is not None:
@@ -226,6 +228,7 @@ class _Known:
         reads: How often it names one.
         plain: It over whole numbers, if it is that simple.
         copies: The column that it picks or renames, if it does no more.
+        casts: The column that it casts, and to which type, if it does no more.
         constant: What gives a column of so many rows, if it is a constant.
     """
 
@@ -235,6 +238,7 @@ class _Known:
     reads: int = 0
     plain: PlainNumbers | None = None
     copies: str | None = None
+    casts: tuple[str, pa.DataType] | None = None
     constant: Callable[[int], FrameColumn] | None = None
 
 
@@ -252,4 +256,16 @@ def _known(expression: nw.Expr) -> _Known:
         return _Known(made, names, called, reads, constant=repeating(pl.select(made).to_series()))
     if len(names) == 1 and meta.is_column_selection(allow_aliasing=True):
         return _Known(made, names, called, reads, copies=next(iter(names)))
-    return _Known(made, names, called, reads, plain_numbers(expression))
+    return _Known(made, names, called, reads, plain_numbers(expression), casts=_cast(expression))
+
+
+def _cast(expression: nw.Expr) -> tuple[str, pa.DataType] | None:
+    """(a column, a type) of an expression that casts it to that; None of others."""
+    first, *rest = (node for node in expression._nodes if node.name != "alias")  # noqa: SLF001  (as in plain_numbers)
+    if first.kind.name != "COL" or len(first.kwargs["names"]) != 1 or [node.name for node in rest] != ["cast"]:
+        return None
+    kind = next((kind for dtype, kind in _NUMBERS if rest[0].kwargs["dtype"] == dtype), None)
+    return None if kind is None else (str(first.kwargs["names"][0]), kind)
+
+
+_NUMBERS = [(nw.Int32, pa.int32()), (nw.Int64, pa.int64()), (nw.Float32, pa.float32()), (nw.Float64, pa.float64())]

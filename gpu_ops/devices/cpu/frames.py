@@ -391,12 +391,23 @@ def repeating(constant: pl.Series) -> Callable[[int], FrameColumn]:
     """What gives a column in which the only value of a series stands so many times."""
     dtype, missing = constant.to_arrow().type, constant.null_count() > 0
     if _stored_as(dtype) is not None and not missing:
-        number = FrameColumn.of_series(constant).values()[0][0]
-        return lambda count: FrameColumn.of_numbers(np.full(count, number), None, dtype)
+        number = FrameColumn.of_series(constant).given()[0]
+        kept = number.tobytes(), number.dtype.str
+
+        def repeat(count: int) -> FrameColumn:
+            return FrameColumn.of_numbers(_repeated(*kept, max(count - 1, 0).bit_length())[:count], None, dtype)
+
+        return repeat
     if constant.dtype == pl.String and not missing:
         text = constant[0]
         return lambda count: FrameColumn.of_arrow(repeated(text, count))
     return lambda count: FrameColumn.of_series(constant.new_from_index(0, count))
+
+
+@functools.lru_cache(maxsize=8)
+def _repeated(number: bytes, kind: str, bits: int) -> Array:
+    """A number again and again: columns of constants are parts of few arrays that are kept."""
+    return _fixed(np.full(1 << bits, np.frombuffer(number, kind)[0]))
 
 
 def rows_at(frame: pl.DataFrame, indices: Array) -> pl.DataFrame:

@@ -349,7 +349,7 @@ def slot_order(slots: Ints, size: int) -> tuple[Ints, Ints]:
     return events, bounds
 
 
-_FEW = 1 << 12
+_FEW = 1 << 14
 """Up to this many values, NumPy gathers in less time than it takes to call a kernel."""
 
 

@@ -96,6 +96,8 @@ def plain_numbers(expression: nw.Expr) -> PlainNumbers | None:
         (None, None)
         >>> plain_numbers(nw.col("v").fill_null(0).is_in([1, 4])).over({"v": np.array([3, 4])})
         array([False,  True])
+        >>> plain_numbers((nw.col("v").cast(nw.Int64) > 3).fill_null(False)).over({"v": np.array([3, 4])})
+        array([False,  True])
     """
     steps = _Steps()
     try:
@@ -173,6 +175,8 @@ class _Steps:
                 found = self._among(found, node.kwargs["other"])
             elif node.name == "fill_null":
                 self._check_filled(found, node)
+            elif node.name == "cast":
+                self._check_cast(found, node)
             elif node.name != "alias":
                 found = self._applied(str(node.name), [found, *map(self.of, node.exprs)])
         return found
@@ -203,9 +207,14 @@ class _Steps:
     def _check_filled(self, found: _Key, node: Any) -> None:
         """Refuse values in place of nulls, of which there are none, that would have the column be of another type."""
         value = node.exprs[0] if len(node.exprs) == 1 else None
-        if self.is_flag[found] or not isinstance(value, int) or isinstance(value, bool) or node.kwargs["strategy"]:
+        if not isinstance(value, int) or isinstance(value, bool) != self.is_flag[found] or node.kwargs["strategy"]:
             raise _NotPlainError
         if isinstance(found[1], int) or not _INT64.min <= value <= _INT64.max:
+            raise _NotPlainError
+
+    def _check_cast(self, found: _Key, node: Any) -> None:
+        """Refuse casts but to the type that numbers have."""
+        if self.is_flag[found] or isinstance(found[1], int) or node.kwargs["dtype"] != nw.Int64:
             raise _NotPlainError
 
     def _applied(self, name: str, keys: list[_Key]) -> _Key:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import pyarrow as pa
 
@@ -64,6 +65,16 @@ class PlannedStatement:
     creates: str = ""
     updates: str = ""
     notes: tuple[str, ...] = ()
+
+    @cached_property
+    def kept(self) -> pa.Schema:
+        """The columns of deliveries that are kept: the turn, the word for the kind of row, and its own."""
+        return pa.schema([pa.field("turn", pa.int64()), pa.field("row", pa.string()), *self.columns])
+
+    @cached_property
+    def made(self) -> list[str]:
+        """The names of its columns in what its node gives."""
+        return [f"@column {at}" for at in range(len(self.columns))]
 
     @property
     def filters(self) -> int:
