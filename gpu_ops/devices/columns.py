@@ -47,6 +47,14 @@ class Columns(Protocol):
         Floats become their bits, as no NaN equals another; times become numbers, as Python's have no nanoseconds.
         """
 
+    def row_hashes(self, frame: Frame, schema: pa.Schema) -> Ints | None:
+        """int64: a hash of each row, the same for equal rows; None if the device has none for columns of these types.
+
+        Args:
+            frame: The rows.
+            schema: The columns of which it is made.
+        """
+
     # Frames
 
     def rows(self, frame: Frame) -> int:

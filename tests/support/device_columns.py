@@ -73,6 +73,7 @@ select = columns.select
 take = _on_device(columns.take)
 cut = _on_device(columns.cut)
 to_arrow = columns.to_arrow
+row_hashes = _on_device(columns.row_hashes)
 tuples = columns.tuples
 validity = _on_device(columns.validity)
 values = _on_device(columns.values)

@@ -11,6 +11,9 @@ from gpu_ops.devices import Device
 _TABLE = 1 << 17
 """The widest range of integers that always has a table, however few they are."""
 
+_SORTED = 64
+"""More integers than so many are sorted before they are sought in runs."""
+
 _PER_INTEGER = 4
 """A table has at most so many places for each integer, or `_TABLE` of them."""
 
@@ -39,7 +42,16 @@ class IntegerNumbers:
                 return take(self._table, at)
             inside = (at >= 0) & (at < len(self._table))
             return np.where(inside, take(self._table, np.where(inside, at, 0)), np.int32(-1))
-        found = np.full_like(values, -1, dtype=np.int32)
+        if len(values) > _SORTED:
+            # Searches for ascending integers find what they read in the caches.
+            order = np.argsort(values, kind="stable")
+            found = np.empty_like(values, dtype=np.int32)
+            found[order] = self._in_runs(take(values, order))
+            return found
+        return self._in_runs(values)
+
+    def _in_runs(self, values: Any) -> Any:
+        take, found = self._device.kernels.take, np.full_like(values, -1, dtype=np.int32)
         for known, numbers in self._runs:
             at = np.minimum(np.searchsorted(known, values), len(known) - 1)
             found = np.where(take(known, at) == values, take(numbers, at), found)

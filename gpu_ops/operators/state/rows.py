@@ -22,6 +22,7 @@ from gpu_ops.devices import Device
 from gpu_ops.operators.aggregates.forms import Column, Columns, changed
 from gpu_ops.operators.events import present, stretch_of
 from gpu_ops.operators.state.integer_numbers import IntegerNumbers
+from gpu_ops.operators.state.key_numbers import KeyNumbers
 
 _CROWD = 1 << 12
 """The least number of groups from which on a search for forgettable groups pays."""
@@ -281,12 +282,13 @@ class GroupInterner:
     def __init__(self, names: tuple[str, ...], schema: pa.Schema, device: Device) -> None:
         self._names = names
         self._device = device
-        self._numbers: dict[tuple[Any, ...], int] = {}
         self._keys = _GroupKeys(device)
         self._seen = False
         plain = [schema.field(name).type for name in names]
         is_integer = len(plain) == 1 and (pa.types.is_integer(plain[0]) or pa.types.is_temporal(plain[0]))
         self._integers = IntegerNumbers(device) if is_integer else None
+        self._schema = pa.schema([schema.field(name) for name in names])
+        self._others = KeyNumbers(self._schema, device)
         self._null = -1
         self._count = 0
         self._look_at = _CROWD
@@ -346,12 +348,11 @@ class GroupInterner:
 
     def known(self, frame: Any) -> Any:
         """int32 number of each row's group; -1 for groups that have none. They get none."""
-        columns, (name,) = self._device.columns, self._names
+        columns = self._device.columns
         if self._integers is None:
             local, _, keys = columns.key_codes(frame, self._names)
-            numbers = [self._numbers.get(key, -1) for key in columns.tuples(keys)]
-            return self._device.kernels.take(columns.array(np.array(numbers, np.int32)), local.astype(np.int64))
-        values, valid = columns.values(frame, name)
+            return self._device.kernels.take(self._others.find(keys, self.keys_of), local.astype(np.int64))
+        values, valid = columns.values(frame, self._names[0])
         found = self._integers.find(values)
         return found if valid is None else np.where(valid, found, np.int32(self._null))
 
@@ -384,24 +385,19 @@ class GroupInterner:
         local, count, keys = columns.key_codes(frame, self._names)
         if not self._names or not len(local):
             return local
-        here = np.zeros(count, np.bool_)
-        here[columns.host(local)] = True
-        used = np.flatnonzero(here)
-        distinct = columns.take(keys, columns.array(used))
-        numbers = np.empty(count, np.int32)
-        found = np.empty(len(used), np.int32)
-        fresh = []
-        for at, key in enumerate(columns.tuples(distinct)):
-            number = self._numbers.get(key)
-            if number is None:
-                number = self._numbers[key] = len(self._numbers)
-                fresh.append(at)
-            found[at] = number
+        kernels, used = self._device.kernels, present(local, count, self._device)
+        distinct = columns.take(keys, used)
+        found = self._others.find(distinct, self.keys_of)
+        fresh = kernels.keep(found < 0)
+        if len(fresh):
+            new = columns.take(distinct, fresh)
+            found[fresh] = columns.array(np.arange(self._count, self._count + len(fresh), dtype=np.int32))
+            self._others.add(new, kernels.take(found, fresh))
+            self._keys.add(new)
+            self._count += len(fresh)
+        numbers = np.zeros_like(found, shape=count)
         numbers[used] = found
-        if fresh:
-            self._keys.add(columns.take(distinct, columns.array(np.array(fresh))))
-            self._count = len(self._numbers)
-        return self._device.kernels.take(columns.array(numbers), local.astype(np.int64, copy=False))
+        return kernels.take(numbers, local.astype(np.int64, copy=False))
 
     @property
     def crowded(self) -> bool:
@@ -435,8 +431,9 @@ class GroupInterner:
             return
         if self._integers is None:
             self._keys.replace([keys])
-            self._numbers = {key: at for at, key in enumerate(self._device.columns.tuples(keys))}
-            self._count = len(self._numbers)
+            self._others = KeyNumbers(self._schema, self._device)
+            self._count = self._device.columns.rows(keys)
+            self._others.add(keys, self._device.columns.array(np.arange(self._count, dtype=np.int32)))
         else:
             self._integers = IntegerNumbers(self._device)
             self._keys.replace([])
