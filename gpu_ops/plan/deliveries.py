@@ -140,6 +140,11 @@ class Deliveries(Node):
         return in_order and all(each.life in {"alive", "window"} for each in self.aggregates)
 
     @property
+    def lists(self) -> bool:
+        """Whether it gives the groups that hold rows, where it is asked or at outputs."""
+        return self.per == "group" and (self.content or (self.snapshot is not None and not self.touched))
+
+    @property
     def remembers(self) -> bool:
         """Whether an aggregate is over what groups remember."""
         return any(each.life in {*REMEMBERED.values(), "delivered"} for each in self.aggregates)

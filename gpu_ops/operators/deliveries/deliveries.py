@@ -46,13 +46,14 @@ from gpu_ops.operators.deliveries.changes import (
     places_between,
 )
 from gpu_ops.operators.deliveries.firing import Firings, FiringTimes, TurnMarks
+from gpu_ops.operators.deliveries.group_order import first_of_groups
 from gpu_ops.operators.deliveries.held_changes import HeldChanges, Outputs
 from gpu_ops.operators.deliveries.levels import GroupLevels
 from gpu_ops.operators.deliveries.rows import of_kind
 from gpu_ops.operators.deliveries.window_content import WindowContent
 from gpu_ops.operators.events import Events, concat
 from gpu_ops.operators.operator import BatchInput, InParts, Operator, StepInput
-from gpu_ops.operators.row_order import run_starts, stable_order
+from gpu_ops.operators.row_order import stable_order
 from gpu_ops.plan.deliveries import Deliveries
 
 _LEVEL = 2 * LEFT_FIRST
@@ -445,14 +446,12 @@ class DeliveriesOperator(InParts, nodes=(Deliveries,)):
 
     def _groups_of(self, frame: Any, ask: _Ask) -> Iterator[Events]:
         """A row at an ask for each group of some rows, with the values of the rows in the window."""
-        columns, kernels = self._device.columns, self._device.kernels
+        columns = self._device.columns
         for level in self._levels.each:
             some = frame
             if level.keys:
                 codes, _, _ = columns.key_codes(frame, level.keys)
-                order = np.argsort(codes, kind="stable")
-                begins = kernels.keep(run_starts(kernels.take(codes, order)))
-                some = columns.take(frame, kernels.take(order, begins))
+                some = columns.take(frame, first_of_groups(codes, self._device))
             elif len(self._levels.each) == 1:
                 some = self._levels.none(1)
             else:

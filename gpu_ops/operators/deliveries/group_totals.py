@@ -117,6 +117,15 @@ class WalkedBlock(RunningBlock):
 
         return self.part(("total", *name), compute)
 
+    def counts(self, aggregate: Aggregate, form: str | None) -> Any:
+        """How many events take part at each row: a merged one is as many as its weight."""
+        identity, indices, first, last = self.selection(aggregate, form)
+        if self.walk.weights is None or indices is None:
+            return super().counts(aggregate, form)
+        name: PartName = ("count", *identity)
+        weights = self.device.kernels.take(self.walk.weights, indices)
+        return self.part(name, lambda: self.sums(name, [weights], first, last)[0])
+
     def count(self, name: PartName, first: Any, last: Any) -> Any:
         """How many of some events are there at each row."""
         return self._totals(name, lambda: [np.ones_like(first)], first, last)[0]
@@ -185,6 +194,10 @@ class RunningTotals(RunningSums):
         found = self._counts[: len(self._groups)] > 0
         found[present(codes, len(found), self._device)] = True
         return self._device.kernels.keep(found)
+
+    def held(self, groups: Any) -> Any:
+        """Whether each of some groups holds an event."""
+        return self._device.kernels.take(self._counts, groups) > 0
 
     def done_upto(self, limit: int, groups: Any) -> None:
         """The state is that behind a place; int64 numbers of the groups of which it has changed."""
@@ -274,7 +287,9 @@ class GroupTotals(GroupValues):
         self._taken_in(changes.frame, codes, walk, first, last, limit)
         return self.at_rows(row[len(come) + len(go) :])
 
-    def _taken_in(self, frame: Any, codes: Any, walk: GroupWalk, first: Any, last: Any, limit: int) -> None:
+    def _taken_in(
+        self, frame: Any, codes: Any, walk: GroupWalk, first: Any, last: Any, limit: int, carried: int = 0
+    ) -> None:
         """Have the values at the rows of a walk, and the state behind it.
 
         Args:
@@ -284,13 +299,27 @@ class GroupTotals(GroupValues):
             first: int64 row at which each comes; the number of rows for none.
             last: int64 row at which each goes, likewise.
             limit: The place up to which that is all.
+            carried: How many of the first touched rows are of groups that were touched before, since the last output.
         """
         window = self._window
         self._walk, self._sorted = walk, None
         self._block = window.walked(frame, codes, walk, first, last)
+        if window.order is not None:
+            window.order.begin(*self._begun_in(walk, self._block.there[walk.begin :], carried))
         self._values = self._block.results(self._aggregates)
         self._block.update()
         window.done_upto(limit, walk.groups)
+
+    def _begun_in(self, walk: GroupWalk, there: Any, carried: int) -> tuple[Any, Any]:
+        """(groups, places): the groups that hold rows at one of the touched rows, and held none before it."""
+        take, group = self._device.kernels.take, walk.group[walk.begin :].astype(np.int64)
+        held = take(self._window.held(walk.groups), group)
+        if len(there):
+            held = np.where(walk.earlier < 0, held, take(there, np.maximum(walk.earlier, 0)))
+        # They hold rows, or have done so in this stretch between two outputs.
+        held[:carried] = True
+        anew = self._device.kernels.keep(there & ~held)
+        return take(walk.groups, take(group, anew)), take(walk.moved, anew)
 
     def _stay(self, changes: Changes, edges: Edges, row: Any, size: int) -> tuple[Any, Any]:
         """(the row at which each changed row comes, that at which it goes; the number of rows for none)."""
@@ -351,4 +380,4 @@ class GroupTotals(GroupValues):
     def rest(self) -> None:
         """Drop the values of the last step."""
         self._walk = self._edges = self._block = self._values = self._sorted = None
-        self._window.rest()
+        self._rest_window()

@@ -14,11 +14,15 @@ from gpu_ops.core.state_parts import Parts
 from gpu_ops.core.state_tables import StateTable, Tables
 from gpu_ops.core.turns import PLACE
 from gpu_ops.devices import Device
-from gpu_ops.operators.deliveries.changes import Changes, Edges
+from gpu_ops.operators.aggregates.block import PartName
+from gpu_ops.operators.deliveries.changes import Changes, Edges, arrived_in
+from gpu_ops.operators.deliveries.group_order import GroupOrder, ListedGroups
 from gpu_ops.operators.deliveries.touched import Touched
 from gpu_ops.operators.events import Events, concat
 from gpu_ops.operators.operator import StepInput
-from gpu_ops.operators.windows.incremental_window import IncrementalWindow
+from gpu_ops.operators.row_order import run_starts, stable_order
+from gpu_ops.operators.state.rows import AxisRows
+from gpu_ops.operators.windows.incremental_window import IncrementalWindow, Placed
 from gpu_ops.operators.windows.recomputing_window import RecomputingWindow
 from gpu_ops.plan.deliveries import Delivered
 from gpu_ops.plan.nodes import Feed
@@ -29,7 +33,7 @@ _GROUP = "@group"
 T = TypeVar("T")
 
 
-class RunningSums(IncrementalWindow):
+class RunningSums(ListedGroups, IncrementalWindow):
     """Snapshots of groups by number; each group's last one is given too, up to the end of the step."""
 
     _may_batch = False
@@ -51,8 +55,14 @@ class RunningSums(IncrementalWindow):
     def _keys_of(self, numbers: Any) -> Any:
         return numbered(numbers, self._device)
 
+    def _placed(
+        self, events: AxisRows, ended: int, known: dict[PartName, AxisRows], touched: Any, limit: int
+    ) -> Placed:
+        self.before = touched, self._device.kernels.take(self._counts, touched) > 0
+        return super()._placed(events, ended, known, touched, limit)
 
-class _RunningRows(RecomputingWindow):
+
+class _RunningRows(ListedGroups, RecomputingWindow):
     """The same for aggregates that need the rows."""
 
     _may_batch = False
@@ -70,6 +80,10 @@ class _RunningRows(RecomputingWindow):
     def rest(self) -> None:
         """Forget groups without events, once they are most of all."""
         super()._forget()
+
+    def _results(self, touched: Any, held: Any, limit: int) -> list[Events]:
+        self.before = touched, self._device.kernels.take(held, touched)
+        return super()._results(touched, held, limit)
 
     @property
     def _telling(self) -> list[str]:
@@ -122,6 +136,10 @@ class GroupValues:
 
     reads_edges = False
     """Whether a step needs the edges of the changes."""
+
+    def list_in_order(self) -> None:
+        """Know the order of groups, as they are to be listed."""
+        self._window.order = GroupOrder(self._device)
 
     @property
     def groups(self) -> int:
@@ -194,6 +212,44 @@ class GroupValues:
         self._window.forced = forced
         results, _ = self._window.step([given], [limit])
         self._sorted = self._by_group(concat(results.events, self._device))
+        if self._window.order is not None and self._sorted is not None:
+            self._window.order.begin(*self._begun(self._sorted, changes))
+
+    def _begun(self, found: Events, changes: Changes) -> tuple[Any, Any]:
+        """(groups, places): the groups that get a row when they had none, in the order in which they do."""
+        kernels, take = self._device.kernels, self._device.kernels.take
+        codes = self._device.columns.values(found.frame, _GROUP)[0]
+        begins = run_starts(codes)
+        anew = ~begins & (found.start != np.concatenate([found.ends[:1], found.ends[:-1]]))
+        assert self._window.before is not None  # noqa: S101  (there are results)
+        touched, held = self._window.before
+        first = kernels.keep(begins)
+        anew[first] = ~take(held, np.searchsorted(touched, take(codes, first)))
+        some = kernels.keep(anew)
+        # A row that is in for no time is in just before its place.
+        groups, places = take(codes, some), (take(found.start, some) + 1) & ~1
+        keys = [places]
+        if len(some) > 1:
+            ordered = np.sort(places)
+            if bool((ordered[1:] == ordered[:-1]).any()):
+                keys.append(self._entered(changes, groups, places))
+        order = stable_order(keys, places, self._device)
+        return take(groups, order), take(places, order)
+
+    def _entered(self, changes: Changes, groups: Any, places: Any) -> Any:
+        """int64: of groups that rows enter at some places, the order in which the first ones do."""
+        kernels, take = self._device.kernels, self._device.kernels.take
+        come = kernels.keep(changes.enters)
+        place, really = (take(changes.enter if each is None else each, come) for each in (None, changes.came))
+        codes = take(self.codes(changes.frame), come)
+        came = stable_order([really, take(arrived_in(changes.frame, self._device), come)], really, self._device)
+        codes, place = take(codes, came), take(place, came)
+        order = stable_order([codes, place], place, self._device)
+        codes, place = take(codes, order), take(place, order)
+        begins = kernels.keep(run_starts(codes, place))
+        codes, place, order = (take(each, begins) for each in (codes, place, order))
+        found = kernels.search_pairs(codes, place, groups, places)
+        return take(order, np.maximum(found - 1, 0))
 
     def _by_group(self, found: Events | None) -> Events | None:
         if found is None or not len(found):
@@ -227,7 +283,7 @@ class GroupValues:
         return values if bool(there.all()) else columns.null_where(values, there)
 
     def held_at(self, places: Any) -> tuple[Any, Any, Any]:
-        """(int64 index of a place, group, row of the values), ascending: the groups that have rows at some places.
+        """(int64 index of a place, group, row of the values): the groups that have rows at some places, as listed.
 
         Args:
             places: int64, ascending, before the end of a forced step.
@@ -240,8 +296,14 @@ class GroupValues:
         rows, offsets = kernels.expand(counts)
         groups = kernels.take(self._device.columns.values(found.frame, _GROUP)[0], rows)
         at = kernels.take(first, rows) + offsets
-        order = kernels.group_order(at.astype(np.int32), len(places), groups.astype(np.int64))
+        order = self.listed(at, groups, kernels.take(places, at))
         return kernels.take(at, order), kernels.take(groups, order).astype(np.int64), kernels.take(rows, order)
+
+    def listed(self, at: Any, groups: Any, places: Any) -> Any:
+        """int64 order of groups at some places, as they are listed there; see `GroupOrder.ordered`."""
+        if self._window.order is None:
+            return np.arange(len(at), like=at)
+        return self._window.order.ordered(at, groups, places)
 
     def _nothing(self) -> Any:
         schema = self._window._node.schema  # noqa: SLF001
@@ -251,6 +313,11 @@ class GroupValues:
     def rest(self) -> None:
         """Drop the values of the last step."""
         self._sorted = None
+        self._rest_window()
+
+    def _rest_window(self) -> None:
+        if self._window.order is not None:
+            self._window.order.rest()
         self._window.rest()
 
     # The state

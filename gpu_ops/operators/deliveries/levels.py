@@ -58,6 +58,9 @@ class GroupLevels:
             GroupLevel(number, keys, _grouped(levelled, keys, schema, device, momentary=node.momentary))
             for number, keys in enumerate(node.levels)
         ]
+        for level in self.each:
+            if level.keys and node.lists:
+                level.own.list_in_order()
         self.values = [*self._shared, *(values for level in self.each for values in level.values)]
         forgetting = dict.fromkeys(each.keys for each in self.values if each.life in REMEMBERED.values())
         self.memories = {keys: GroupMemory(keys, schema, device) for keys in forgetting}

@@ -19,12 +19,12 @@ from gpu_ops.devices import Device
 from gpu_ops.errors import SourceError
 from gpu_ops.operators.deliveries.changes import moved
 from gpu_ops.operators.deliveries.firing import Firings, FiringTimes, TurnMarks
+from gpu_ops.operators.deliveries.group_order import first_of_groups
 from gpu_ops.operators.deliveries.group_totals import GroupTotals, GroupWalk, RunningTotals
 from gpu_ops.operators.deliveries.merged_rows import WEIGHTS, MergedRows, weights_of
 from gpu_ops.operators.deliveries.rows import of_kind
 from gpu_ops.operators.events import Events, concat
 from gpu_ops.operators.operator import BatchInput, InParts, StepInput
-from gpu_ops.operators.row_order import run_starts
 from gpu_ops.operators.row_windows.ticks import AskQueue, TickQueue, Ticks
 from gpu_ops.operators.state.fields import NUMBERED_TIME, TIME, row_columns
 from gpu_ops.operators.state.row_runs import RowRuns, parts_of, restore_runs
@@ -54,6 +54,8 @@ class WalkedDeliveriesOperator(InParts, nodes=(WalkedDeliveries,)):
         (keys,) = what.levels
         own = [replace(each, keys=keys) for each in what.aggregates]
         self._values = _WindowTotals(own, what.rows.schema, device)
+        if keys and what.lists:
+            self._values.list_in_order()
         self._times = None if what.snapshot is None else FiringTimes(what.snapshot, device)
         # What a batch has of a group comes and goes at once.
         self._merges = None if self._batches is None else MergedRows.of(what, device)
@@ -266,7 +268,8 @@ class WalkedDeliveriesOperator(InParts, nodes=(WalkedDeliveries,)):
             )
             behind = np.full_like(firings.place, MAX_TIME if ask is None else ask, shape=1)
             place = kernels.take(np.concatenate([firings.place, behind]), moment)
-            values.take_in(rows.frame, codes, GroupWalk(groups, group, place, earlier), first, last, limit)
+            walk = GroupWalk(groups, group, place, earlier)
+            values.take_in(rows.frame, codes, walk, first, last, limit, len(touched))
             made += self._each_output(groups, group[len(group) - len(place) :], place, moment, order, firings)
         if ask is not None and what.content:
             made += self._content(np.full_like(rows.low, ask, shape=1))
@@ -289,21 +292,21 @@ class WalkedDeliveriesOperator(InParts, nodes=(WalkedDeliveries,)):
         """What is output: all groups with rows, or those that were touched since the last output."""
         what, take, values = self._what, self._device.kernels.take, self._values
         made, had = list[Events](), firings.place[:0]
+        count = int(np.searchsorted(moment, len(firings)))
+        if what.keys or what.touched:
+            # Rows of one stretch stand together, in either order.
+            values.touched = take(groups, take(group, order[count:]).astype(np.int64))
         if not what.touched and what.keys:
-            at, numbers, rows = values.held_behind(moment, len(firings))
+            at, numbers, rows = values.held_behind(moment, firings.place)
             frame = self._beside_keys(numbers, None, values.at_rows(rows))
             made.append(self._rows(NEW, take(firings.place, at), frame, np.arange(len(at), like=at)))
         elif not what.touched:
             made += self._held(NEW, firings.place, firings.place)
-        else:
-            # Rows of one stretch stand together, in either order.
-            count = int(np.searchsorted(moment, len(firings)))
-            values.touched = take(groups, take(group, order[count:]).astype(np.int64))
-            if what.new and count:
-                shown, had = order[:count], place[:count]
-                group = take(group, shown)
-                frame = self._beside_keys(groups, group, values.at_rows(shown))
-                made.append(self._rows(NEW, had, frame, np.arange(count, like=had)))
+        elif what.new and count:
+            shown, had = order[:count], place[:count]
+            group = take(group, shown)
+            frame = self._beside_keys(groups, group, values.at_rows(shown))
+            made.append(self._rows(NEW, had, frame, np.arange(count, like=had)))
         if what.snapshot is not None and what.snapshot.posts_empty:
             without = firings.place
             if len(had):
@@ -330,12 +333,10 @@ class WalkedDeliveriesOperator(InParts, nodes=(WalkedDeliveries,)):
         """The content at a place: groups with rows; of batches the groups of the one that gathers."""
         if not self._node.gathering or not self._what.keys:
             return self._held(HELD, place, place)
-        columns, kernels, rows = self._device.columns, self._device.kernels, self._gathering.rows()
+        columns, rows = self._device.columns, self._gathering.rows()
         if rows is None:
             return []
-        codes, _, _ = columns.key_codes(rows.frame, self._what.keys)
-        order = np.argsort(codes, kind="stable")
-        at = kernels.take(order, kernels.keep(run_starts(kernels.take(codes, order))))
+        at = first_of_groups(columns.key_codes(rows.frame, self._what.keys)[0], self._device)
         numbers = self._values.codes(columns.take(rows.frame, at))
         places = np.full_like(at, int(place[0]))
         frame = self._beside_keys(numbers.astype(np.int64), None, self._values.at(numbers, places))
@@ -508,27 +509,29 @@ class _WindowTotals(GroupTotals):
         local = places_among(groups, self.groups, self._device)
         return groups, local(codes), local(touched)
 
-    def held_behind(self, moment: Any, count: int) -> tuple[Any, Any, Any]:
+    def held_behind(self, moment: Any, places: Any) -> tuple[Any, Any, Any]:
         """The groups that hold rows behind each of some stretches of a walk in which every group has a row.
 
         Args:
             moment: int64 number of the stretch of each touched row.
-            count: How many stretches there are.
+            places: int64 place of the output behind each stretch.
 
         Returns:
-            (int64 number of a stretch, number of a group), ascending, and the number of the touched row that has its
-            values, negative for what was before.
+            (int64 number of a stretch, number of a group, number of the touched row that has its values, negative for
+            what was before), by stretch, then as the groups are listed.
         """
         assert self._walk is not None and self._block is not None  # noqa: S101, PT018  (a step has been taken)
-        kernels, take, walk = self._device.kernels, self._device.kernels.take, self._walk
+        kernels, take, walk, count = self._device.kernels, self._device.kernels.take, self._walk, len(places)
         first = np.concatenate([np.zeros_like(moment, shape=walk.begin), moment])
         until = np.full_like(first, count)
         until[walk.before] = moment
         rows, offsets = kernels.expand(np.where(self._block.there, np.maximum(until - first, 0), 0))
-        at, group = take(first, rows) + offsets, take(walk.group, rows).astype(np.int64)
-        order = kernels.group_order(at.astype(np.int32), count, group)
-        return take(at, order), take(walk.groups, take(group, order)), take(rows, order) - walk.begin
+        at, group = take(first, rows) + offsets, take(walk.groups, take(walk.group, rows).astype(np.int64))
+        order = self.listed(at, group, take(places, at))
+        return take(at, order), take(group, order), take(rows, order) - walk.begin
 
-    def take_in(self, frame: Any, codes: Any, walk: GroupWalk, first: Any, last: Any, limit: int) -> None:
+    def take_in(
+        self, frame: Any, codes: Any, walk: GroupWalk, first: Any, last: Any, limit: int, carried: int = 0
+    ) -> None:
         """Have the values at the rows of a walk, and the state behind it. See `GroupTotals`."""
-        self._taken_in(frame, codes, walk, first, last, limit)
+        self._taken_in(frame, codes, walk, first, last, limit, carried)

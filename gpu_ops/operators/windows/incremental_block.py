@@ -112,7 +112,7 @@ class Totals:
         """Restore what `columns` gave; the table may have other columns."""
         for name in table.column_names:
             kind, *rest = name.split("/")
-            if kind not in {"last", "key"}:
+            if len(rest) == 3 and kind != "key":
                 column, where = (text.replace("%2F", "/") or None for text in rest[:2])
                 values = integers(table[name].combine_chunks())
                 self.limbs.setdefault((kind, column, where), []).append(device.columns.array(values.copy()))

@@ -312,7 +312,8 @@ class IncrementalWindow(WindowState, nodes=(WindowAggregate,)):
         super()._forget()
 
     def _note_used(self, used: Any) -> None:
-        used |= self._device.columns.host(self._counts[: len(used)] > 0)
+        # Groups that were only asked for have a number, and no row yet.
+        used |= self._device.columns.host(grown(self._counts, len(used))[: len(used)] > 0)
 
     def _renumber(self, numbers: Any, left: Any) -> None:
         take = self._device.kernels.take
