@@ -6,13 +6,14 @@ next row enters any group, once as many rows of it have left as entered.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from gpu_ops.core.state_parts import Parts, in_parts, whole
 from gpu_ops.core.state_tables import Field, StateTable, Tables, counter
 from gpu_ops.core.time import MAX_TIME, MIN_TIME
 from gpu_ops.core.turns import IS_NEW, IS_OLD
@@ -263,8 +264,16 @@ class DeliveredTotals(GroupValues):
             made |= {f"count {at}": count, f"sum {at}": total}
         return made
 
-    def tables(self, prefix: str) -> dict[str, pa.Table]:
+    def state_parts(self, prefix: str) -> Parts:
         """What is known of each group; no table before the first row."""
+        return in_parts(self._tables(prefix))
+
+    def entire_tables(self, prefix: str) -> tuple[str, ...]:
+        """None: no other table tells of groups by their numbers."""
+        del prefix
+        return ()
+
+    def _tables(self, prefix: str) -> dict[str, pa.Table]:
         if not self._groups.seen:
             return {}
         self._grow()
@@ -276,7 +285,7 @@ class DeliveredTotals(GroupValues):
         return {f"{prefix}{_GROUPS}": pa.table(made)}
 
     def declared(self, tables: Tables, prefix: str) -> Iterator[StateTable]:
-        """The tables that `tables` gives."""
+        """The tables that `state_parts` gives."""
         del tables
         keys = nullable_columns(self._key_schema, _KEY)
         fields = {"rows": counter(), "empty": Field(pa.int64(), least=MIN_TIME, most=MAX_TIME, besides=(UNKNOWN,))}
@@ -284,10 +293,11 @@ class DeliveredTotals(GroupValues):
             fields |= {f"count {at}": counter(), f"sum {at}": Field(pa.int64())}
         yield StateTable(f"{prefix}{_GROUPS}", fields | keys, rows=None if keys else 1, unique=tuple(keys))
 
-    def restore(self, tables: Mapping[str, pa.Table], prefix: str) -> None:
-        """The state that `tables` gave."""
-        if f"{prefix}{_GROUPS}" not in tables:
+    def put_back(self, parts: Parts, prefix: str) -> None:
+        """The state that `state_parts` gave."""
+        if f"{prefix}{_GROUPS}" not in parts:
             return
+        tables = whole({name: each for name, each in parts.items() if name == f"{prefix}{_GROUPS}"})
         columns, table = self._device.columns, tables[f"{prefix}{_GROUPS}"].combine_chunks()
         keys = {name: table[f"{_KEY}{name}"] for name in self.keys}
         self._groups.restore(columns.from_arrow(pa.table(keys)) if keys else None)
