@@ -344,3 +344,27 @@ def test_events_of_one_named_window_change_another(together: bool) -> None:  # n
         runtime.send("B", each)
     assert told == [("a", 1), ("b", 2)]
     assert runtime.rows("kept").to_pylist() == [{"k": "a", "v": 3}]
+
+
+@pytest.mark.parametrize(
+    "clauses",
+    [
+        "when matched and w.v > 3 and w.k like 'x%' then delete",
+        "when matched then delete where w.v > 3 and w.k like 'x%'",
+        "when matched and b.v > 3 and w.k like 'x%' then delete",
+        "where w.k = b.k when matched and w.v > 3 and w.k like 'x%' then delete",
+    ],
+)
+def test_a_merge_deletes_only_what_its_conditions_say(clauses: str) -> None:
+    """No walk has `like`: rows are taken out all at once where a statement says that of all that it finds."""
+    runtime = epl.Runtime({"A": {"k": "string", "v": "int"}, "B": {"k": "string", "v": "int"}}, start=0)
+    runtime.deploy(f"""
+        create window W#keepall as A; insert into W select * from A;
+        on B as b merge W as w {clauses};
+        @name('w') select * from W
+    """)
+    rows = [{"k": k, "v": v} for k, v in [("x", 1), ("x", 5), ("y", 5)]]
+    runtime.send("A", rows)
+    runtime.send("B", {"k": "x", "v": 1})
+    left = [row for row in rows if "b.v" in clauses or row != {"k": "x", "v": 5}]
+    assert runtime.rows("w").to_pylist() == left

@@ -223,5 +223,9 @@ class PlannedChange:
 
     @property
     def deletes_only(self) -> bool:
-        """Whether it takes rows out, and does nothing else."""
-        return all(action.kind == "delete" for branch in self.branches for action in branch.actions)
+        """Whether it takes out all rows that it finds, and does nothing else."""
+        return all(
+            action.kind == "delete" and branch.where is None and action.where is None
+            for branch in self.branches
+            for action in branch.actions
+        )
