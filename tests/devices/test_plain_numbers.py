@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import narwhals as nw
@@ -14,9 +15,10 @@ from hypothesis import strategies as st
 from gpu_ops.devices.cpu import plain_numbers as module
 from gpu_ops.devices.cpu.plain_numbers import plain_numbers
 
-LEAST, MOST = -(1 << 63), (1 << 63) - 1
+LEAST, MOST, NAN = -(1 << 63), (1 << 63) - 1, math.nan
 
 LITERALS = st.integers(-4, 4) | st.sampled_from([LEAST, MOST, 1 << 31, -(1 << 31) - 1])
+FLOATS = st.sampled_from([-4.0, -0.5, -0.0, 0.5, 3.0, 2.0**53 - 1, 1 - 2.0**53])
 COLUMNS = st.sampled_from(["a", "b"]).map(nw.col)
 
 
@@ -47,6 +49,11 @@ def flags(depth: int) -> st.SearchStrategy[nw.Expr]:
         | st.builds(lambda one, other: one >= other, one, one | LITERALS.map(nw.lit))
         | st.builds(lambda one, other: one == other, one, one | LITERALS)
         | st.builds(lambda one, other: (one <= other) & (one != other), one, LITERALS)
+        | st.builds(lambda one, than: one.cast(nw.Float64) < than, one, FLOATS)
+        | st.builds(lambda one, than: one.cast(nw.Float64) <= than, one, FLOATS)
+        | st.builds(lambda one, than: one.cast(nw.Float64) > than, one, FLOATS | FLOATS.map(nw.lit))
+        | st.builds(lambda one, than: one.cast(nw.Float64) > nw.lit(than, nw.Float64), one, FLOATS)
+        | st.builds(lambda one, than: one.cast(nw.Float64) >= than, one, FLOATS)
         | st.builds(lambda one, among: one.is_in(among), one, st.lists(LITERALS, min_size=1, max_size=4))
     )
     if not depth:
@@ -61,7 +68,7 @@ def flags(depth: int) -> st.SearchStrategy[nw.Expr]:
     )
 
 
-VALUES = st.integers(-5, 5) | st.sampled_from([LEAST, MOST, LEAST + 1])
+VALUES = st.integers(-5, 5) | st.sampled_from([LEAST, MOST, LEAST + 1, (1 << 53) - 1, (1 << 53) + 1, -(1 << 53)])
 
 
 @pytest.mark.parametrize("piece", [2, 1 << 13])
@@ -100,6 +107,20 @@ def test_values_and_types_are_those_of_polars(piece: int, expression: nw.Expr, r
         nw.col("a").is_null(),
         nw.col("a").cast(nw.Int32) + 1,
         nw.lit(1).cast(nw.Int64) + nw.col("a"),
+        nw.col("a").cast(nw.Float64),
+        nw.col("a").cast(nw.Float64) + 1,
+        nw.col("a").cast(nw.Float64).cast(nw.Int64),
+        nw.col("a").cast(nw.Float64) == 2.0,
+        nw.col("a").cast(nw.Float64) < 2.0**53,
+        nw.col("a").cast(nw.Float64) < NAN,
+        nw.col("a").cast(nw.Float64) < math.inf,
+        nw.col("a").cast(nw.Float64).is_in([1.0]),
+        nw.col("a").cast(nw.Float64).fill_null(0),
+        nw.col("a").cast(nw.Float64).is_between(0, 1),
+        nw.col("a").cast(nw.Float64).alias("b"),
+        nw.col("a").cast(nw.Float64) < nw.col("b"),
+        nw.col("a").cast(nw.Float64) < True,
+        nw.col("a").cast(nw.Float64) < nw.lit(7.1, nw.Float32),
         (nw.col("a") < 1).cast(nw.Int64),
         (nw.col("a") < 1).fill_null(1),
         nw.col("a").fill_null(0.5),

@@ -2,12 +2,14 @@
 
 To have Polars run an expression takes fifty microseconds, however few the rows, and each of its functions passes over
 all of them. Comparisons and sums of int64 columns without nulls need neither: here they give the same numbers, which
-wrap around as Polars' do; nothing is filled where nothing is null. Everything else is left to Polars.
+wrap around as Polars' do; nothing is filled where nothing is null, and what is compared with a float need not become
+one. Everything else is left to Polars.
 """
 
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -171,14 +173,20 @@ class _Steps:
         first, *rest = part._nodes  # noqa: SLF001  (as in gpu_ops.plan.terms)
         found = self._first(first)
         for node in rest:
-            if node.name == "is_in":
+            if found[0] == _AS_FLOAT:
+                found = self._compared(found[1], node)
+            elif node.name == "is_in":
                 found = self._among(found, node.kwargs["other"])
             elif node.name == "fill_null":
                 self._check_filled(found, node)
+            elif node.name == "cast" and node.kwargs["dtype"] == nw.Float64:
+                found = _AS_FLOAT, self._number(found)
             elif node.name == "cast":
                 self._check_cast(found, node)
             elif node.name != "alias":
                 found = self._applied(str(node.name), [found, *map(self.of, node.exprs)])
+        if found[0] == _AS_FLOAT:
+            raise _NotPlainError
         return found
 
     def _first(self, node: Any) -> _Key:
@@ -214,8 +222,27 @@ class _Steps:
 
     def _check_cast(self, found: _Key, node: Any) -> None:
         """Refuse casts but to the type that numbers have."""
-        if self.is_flag[found] or isinstance(found[1], int) or node.kwargs["dtype"] != nw.Int64:
+        self._number(found)
+        if node.kwargs["dtype"] != nw.Int64:
             raise _NotPlainError
+
+    def _number(self, found: _Key) -> _Key:
+        """What is a number of each row; nothing else has a cast here."""
+        if self.is_flag[found] or isinstance(found[1], int):
+            raise _NotPlainError
+        return found
+
+    def _compared(self, found: _Key, node: Any) -> _Key:
+        """Whole numbers as floats beside a literal, which is between two of them or is one: they need not be floats."""
+        bound = node.exprs[0] if node.name in _BOUNDS else None
+        if isinstance(bound, nw.Expr):
+            first, *rest = bound._nodes  # noqa: SLF001  (as in gpu_ops.plan.terms)
+            is_plain = first.kind.name == "LITERAL" and not rest and first.kwargs["dtype"] in (None, nw.Float64)
+            bound = first.kwargs["value"] if is_plain else None
+        # Up to this bound each whole number is a float, and larger ones become none that are below it.
+        if not isinstance(bound, int | float) or isinstance(bound, bool) or not abs(bound) < _EXACT:
+            raise _NotPlainError
+        return self._applied(str(node.name), [found, self.of(_BOUNDS[node.name](bound))])
 
     def _applied(self, name: str, keys: list[_Key]) -> _Key:
         if name in {"__radd__", "__rsub__", "__rmul__"}:
@@ -235,6 +262,19 @@ class _Steps:
         self.is_flag[key] = is_flag
         return key
 
+
+_AS_FLOAT = "as float"
+"""The name of a number that is cast to a float."""
+
+_BOUNDS: dict[str, Callable[[float], int]] = {
+    "__lt__": math.ceil,
+    "__le__": math.floor,
+    "__gt__": math.floor,
+    "__ge__": math.ceil,
+}
+"""For each comparison the whole number that does as well as a float."""
+
+_EXACT = 1 << 53
 
 _FLAGS = {"__lt__", "__le__", "__gt__", "__ge__", "__eq__", "__ne__", "__and__", "__or__", "__invert__"}
 """The functions whose values are flags."""
