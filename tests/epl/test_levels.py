@@ -86,6 +86,29 @@ def test_groups_remember_all_rows_until_they_end(device: str, scenario: Scenario
     assert same_traces(found, played(scenario, Interpreter(SCHEMA)), scenario)
 
 
+_OWN = ["sum(v, group_by: k)", "minever(v, group_by: k)", "count(*, group_by: ())", "max(v, group_by: (k, v))"]
+
+
+@st.composite
+def _of_other_groups(draw: st.DrawFn) -> Scenario:
+    keys = draw(st.sampled_from(["rollup(k, v)", "cube(k, v)", "grouping sets((k, v), v, ())", "k, rollup(v)"]))
+    own = draw(st.lists(st.sampled_from(_OWN), min_size=1, max_size=2, unique=True))
+    window = draw(st.sampled_from(["", "#keepall", "#length(2)", "#time(1 sec)", "#unique(k)", "#time_batch(1 sec)"]))
+    rest = draw(st.sampled_from(["", " having count(*) > 1", " output every 2 events"]))
+    selector = draw(st.sampled_from(["", "irstream ", "rstream "]))
+    text = f"@name('{NAME}') select {selector}k, v, {', '.join(own)}, count(*) from A{window} group by {keys}{rest}"
+    return Scenario(text, draw(scripts(24)), in_any_order=True)
+
+
+@pytest.mark.parametrize("device", ["cpu", "array"])
+@given(_of_other_groups())
+@examples(40, dear=True)
+def test_aggregates_of_other_groups_are_of_the_row_s_event_on_each_level(device: str, scenario: Scenario) -> None:
+    """A level leaves out a key of its row, but not of the event, which is the last one that touched its group."""
+    found = played(scenario, RuntimeEngine(SCHEMA, device=device))
+    assert same_traces(found, played(scenario, Interpreter(SCHEMA)), scenario)
+
+
 @st.composite
 def _remembering_joins(draw: st.DrawFn) -> Scenario:
     own = ["firstever(a.v)", "lastever(b.w)", "countever(*)", "maxever(b.w)", "leaving()", "nth(a.v, 0)", "nth(b.w, 1)"]

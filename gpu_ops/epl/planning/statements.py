@@ -82,6 +82,9 @@ _WHAT: dict[type, str] = {
 """What statements are called that are no queries."""
 
 _MOST_ROWS = (1 << 31) - 1
+_OF_NO_EVENT = {"all", "first", "snapshot"}
+"""Selections of outputs in which rows of a rollup are of no event that its aggregates of other groups could be of."""
+
 _MOST_LEVELS = 16
 _FILTER = "Filter the stream by it, once, as each event comes: from A(v > (select …))#time(10 sec)."
 _PASSES = "@passes"
@@ -760,6 +763,10 @@ class _QueryPlanner:
         grouped = {part for key in keys for part in properties_of(key, events)}
         in_sort = {part for key in query.order_by for part in properties_of(self._meant(key).expression, events)}
         if not has_wildcard and own <= grouped and in_sort <= own and local:
+            others = any(local_keys(call) for call in (*in_select, *in_having, *in_order))
+            if len(levels) > 1 and others and query.output is not None and query.output.selection in _OF_NO_EVENT:
+                what = f"output {query.output.selection} of rollups beside aggregates of other groups"
+                raise unsupported(query.group_by[0], what)
             return "row per group"
         if len(levels) > 1:
             raise unsupported(query.group_by[0], "rollups of queries with other properties than their keys")

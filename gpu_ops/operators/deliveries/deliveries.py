@@ -375,6 +375,8 @@ class DeliveriesOperator(InParts, nodes=(Deliveries,)):
                     else:
                         at = take(touched.last, rows)
                         where, of, came = (take(each, at) for each in (edges.place, edges.rows, edges.came))
+                    if rows is None and self._levels.tells_by_last:
+                        of = take(edges.rows, touched.last)
                     frame = columns.take(keys, of)
                     found = self._levels.at_edges(level, frame, edges, rows, where, old=kind == OLD)
                     if node.marks:

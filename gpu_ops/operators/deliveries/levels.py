@@ -76,8 +76,15 @@ class GroupLevels:
         return self._device.columns.nulls(self._nothing, count)
 
     def rows(self, level: GroupLevel, frame: Any, places: Any) -> Any:
-        """A row for each of some groups, with the values at some places."""
-        found = [values.at(values.codes(frame), places) for values in (*self._shared, *level.values)]
+        """A row for each of some groups, with the values at some places.
+
+        Aggregates whose own keys the level leaves out are of no event there: they are null.
+        """
+        found = []
+        for values in (*self._shared, *level.values):
+            at = values.at(values.codes(frame), places)
+            left_out = len(self.each) > 1 and not {*values.keys} <= {*level.keys}
+            found.append(self._device.columns.nulls(at, len(places)) if left_out else at)
         return self._beside_keys(level, frame, found, len(places))
 
     def touched(self, level: GroupLevel, keys: Any, edges: Edges) -> Touched:
@@ -93,6 +100,11 @@ class GroupLevels:
             return found
         codes = level.own.codes(self._device.columns.take(keys, edges.rows))
         return Touched.of(codes, edges.place, level.own.groups, self._device)
+
+    @property
+    def tells_by_last(self) -> bool:
+        """Whether the last row of those that touch a group tells its aggregates: they have keys that a level lacks."""
+        return len(self.each) > 1 and any(values.keys for values in self._shared)
 
     def at_edges(self, level: GroupLevel, frame: Any, edges: Edges, rows: Any | None, places: Any, *, old: bool) -> Any:
         """A row for each touched group, with the values behind what touches it, or before it.

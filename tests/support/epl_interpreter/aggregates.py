@@ -502,7 +502,8 @@ class Aggregation:
         if grouping is None:
             grouping = self._by_level[level]
         else:
-            key = keys_of(grouping.keys, scope)
+            # Its group is that of the row's event, whatever keys the row's own level leaves out.
+            key = keys_of(grouping.keys, replace(scope, fixed={}))
         group = grouping.groups.get(key)
         state = make_state(call) if group is None else group.states[call]
         return state.value(scope)
