@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from gpu_ops.core.arrow_buffers import in_one, to_arrow
+from gpu_ops.core.arrow_buffers import in_one, table_copied, to_arrow
 from gpu_ops.core.bounds import TRUSTLESS
 from gpu_ops.core.soundness import sound
 from gpu_ops.core.time import LIFETIME
@@ -324,7 +324,8 @@ def _as_table(batch: Any, schema: pa.Schema) -> pa.Table:
         elif isinstance(batch, pa.RecordBatchReader):  # of bytes that came from anywhere
             batch = sound(batch.read_all(), TRUSTLESS.meter("What was pushed", 0))
         elif not isinstance(batch, pa.Table):
-            batch = pa.table(batch)
+            # Its owner may write into its arrays again.
+            batch = table_copied(pa.table(batch))
     except GpuOpsError:
         raise
     except Exception as error:

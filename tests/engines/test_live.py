@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd  # type: ignore[import-untyped]
 import pyarrow as pa
 import pytest
@@ -754,3 +755,18 @@ def test_a_column_that_holds_no_nulls_in_the_source_takes_none_later() -> None:
     live.push(later)
     live.close()
     assert live.results()["total"].to_pylist() == [1]
+
+
+@pytest.mark.parametrize("as_frame", [False, True])
+def test_arrays_that_were_pushed_may_be_written_into_again(as_frame: bool) -> None:  # noqa: FBT001
+    """A buffer is used for one batch after the other, while the window holds the rows of both."""
+    values = {"start": np.array([0, 1]), "v": np.array([1, 2])}
+    window = g.events(pa.table({name: each[:0] for name, each in values.items()}), start="start", unit="us").last(9)
+    running = window.each(all=g.collect_list("v")).start()
+    for at in (0, 10):
+        values["start"][:] = [at, at + 1]
+        values["v"][:] = [at + 1, at + 2]
+        running.push(pd.DataFrame(values, copy=False) if as_frame else values)
+    values["start"][:], values["v"][:] = 0, 99
+    running.close()
+    assert running.results()["all"].to_pylist()[-1] == [1, 2, 11, 12]
