@@ -734,6 +734,10 @@ class _QueryPlanner:
             return each
         if self._context.context is not None:
             raise unsupported(query, "aggregates of all that ever came or left, of groups in windows within contexts")
+        if query.output is not None and query.output.selection in {"last", "all"}:
+            # A group that was emptied forgets at the next row of any group, which is no change of it.
+            what = f"output {query.output.selection} of aggregates of all that ever came or left, of groups in windows"
+            raise unsupported(query, what)
         return replace(each, life=REMEMBERED[each.life])
 
     def _refuse(self, aggregates: PlannedAggregates, windows: StreamWindows, *, by_group: bool) -> None:
@@ -763,10 +767,13 @@ class _QueryPlanner:
         grouped = {part for key in keys for part in properties_of(key, events)}
         in_sort = {part for key in query.order_by for part in properties_of(self._meant(key).expression, events)}
         if not has_wildcard and own <= grouped and in_sort <= own and local:
-            others = any(local_keys(call) for call in (*in_select, *in_having, *in_order))
-            if len(levels) > 1 and others and query.output is not None and query.output.selection in _OF_NO_EVENT:
-                what = f"output {query.output.selection} of rollups beside aggregates of other groups"
-                raise unsupported(query.group_by[0], what)
+            asked = [local_keys(call) for call in (*in_select, *in_having, *in_order)]
+            selection = None if query.output is None else query.output.selection
+            if len(levels) > 1 and any(asked) and selection in _OF_NO_EVENT:
+                raise unsupported(query.group_by[0], f"output {selection} of rollups beside aggregates of other groups")
+            if selection == "all" and any(each is not None and set(each) != set(keys) for each in asked):
+                # A group without a row since the last output would have what they were at its last row.
+                raise unsupported(query.group_by[0], "output all of groups beside aggregates of other groups")
             return "row per group"
         if len(levels) > 1:
             raise unsupported(query.group_by[0], "rollups of queries with other properties than their keys")
