@@ -521,3 +521,30 @@ def test_new_rows_are_looked_at_beside_all_groups(tmp_path: Path, asked: str) ->
 
 def _sizes(folder: Path) -> dict[str, int]:
     return {path.name: path.stat().st_size for path in folder.iterdir()} if folder.exists() else {}
+
+
+@pytest.mark.parametrize("name", ["sums", "values", "orders", "filled", "outer join", "walked"])
+def test_a_save_that_failed_leaves_nothing_out_of_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """What has changed was told to the failed one; looking at the state in between asks for it, too."""
+    query, chance = QUERIES[name](), random.Random(3)
+    live, create, calls = query.start(device="cpu"), LocalFolder.create, list[str]()
+
+    def refused(self: LocalFolder, file: str) -> Any:
+        calls.append(file)
+        raise OSError(28, "No space left on device")
+
+    while not live.closed:
+        _feed(live, chance)
+        live.results()
+        if calls and len(calls) % 2:
+            live.state()
+        monkeypatch.setattr(LocalFolder, "create", refused)
+        with pytest.raises(SourceError, match="No space left"):
+            live.save(tmp_path)
+        monkeypatch.setattr(LocalFolder, "create", create)
+        if chance.random() < 0.7:
+            live.save(tmp_path)
+            assert g.restore(tmp_path, query, device="array").state() == live.state()
+    assert calls
