@@ -149,10 +149,11 @@ def main() -> None:
     shapes = ["even", *HOT]
     parser.add_argument("--shape", nargs="*", choices=shapes, default=["half"], help="how events are spread over keys")
     parser.add_argument("--rounds", type=int, default=1, help="how often each is measured, one after the other")
-    parser.add_argument("--threads", type=int, default=1, help="of each task")
+    parser.add_argument("--threads", type=int, help="of each task; as the query says by default")
     options = parser.parse_args()
-    # Workers inherit it; on a cluster it is spark.executorEnv.GPU_OPS_THREADS.
-    os.environ["GPU_OPS_THREADS"] = str(options.threads)
+    if options.threads is not None:
+        # Workers inherit it; on a cluster it is spark.executorEnv.GPU_OPS_THREADS.
+        os.environ["GPU_OPS_THREADS"] = str(options.threads)
     with tempfile.TemporaryDirectory() as folder:
         spark = session(Path(folder))
         # As in spark_conf/local-cpu.properties.

@@ -94,17 +94,17 @@ def threads() -> int:
     said = os.environ.get(VARIABLE)
     if said:
         return whole(int(said) if said.isdecimal() and len(said) < 9 else said, name=VARIABLE, most=MOST)
-    return min(_cores(), _USUAL) if _Workers.usual is None else _Workers.usual
+    return cores() if _Workers.usual is None else _Workers.usual
 
 
 @cache
-def _cores() -> int:
-    """How many cores this process may use, by its affinity and by its container's quota."""
+def cores() -> int:
+    """How many cores this process may use, by its affinity and by its container's quota; 16 if there are more."""
     found = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     with suppress(OSError, ValueError):  # there is no container, or it has no quota ("max 100000")
         quota, period = (int(each) for each in _QUOTA.read_text().split())
         found = min(found, -(-quota // period))
-    return max(1, found)
+    return min(max(1, found), _USUAL)
 
 
 def parts(size: int, least: int = 1) -> list[tuple[int, int]]:

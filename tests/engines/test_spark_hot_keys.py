@@ -100,6 +100,24 @@ def test_where_it_would_not_pay_the_plan_is_that_of_a_session_that_did_not_ask(
     assert "a task holds 512.0 MiB, and 2 of 2 cores' shares are 100%" in said
 
 
+def test_where_it_would_not_pay_a_hot_keys_task_works_on_the_cores_of_others(
+    hot: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def working(rows: pa.Table) -> int:
+        from gpu_ops.core.threads import threads
+
+        return threads()
+
+    monkeypatch.setattr(hot_keys, "_PAYS", 100)
+    n = g.window_function(working, returns=pa.int64(), of="k")
+    even = SIDES[0].set_column(2, "k", pa.array([at % 8 for at in range(SIDES[0].num_rows)]))
+    for side, expected in ((SIDES[0], 2), (even, 1)):
+        with setting(hot, "spark.sql.shuffle.partitions", "2"):
+            query = g.events(to_spark(hot, side), start="s", end="e").by("k").snapshot().agg(n=n)
+            assert ("a task has 2 threads" in query.explain()) == (expected == 2)
+            assert {row["n"] for row in query.collect().toArrow().to_pylist()} == {expected}
+
+
 @pytest.mark.parametrize("name", ["sliding", "hopping", "join"])
 def test_a_key_that_no_tasks_memory_holds_is_cut(hot: SparkSession, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setattr(hot_keys, "_PAYS", 2)

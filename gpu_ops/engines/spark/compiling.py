@@ -431,7 +431,8 @@ class Compiler:
             if each not in self.notes:  # else the nodes below it have theirs too
                 self._note(each, "Spark: in the same mapInArrow as the node above, without another shuffle")
                 below.extend(each.inputs)
-        return self._through(self._partitioned(_encoded(inputs, task), part, task, spread=spread), task, node)
+        rows = self._partitioned(_encoded(inputs, task), part, task, spread=spread)
+        return self._through(rows, task, node, 1 if looked is None else looked.threads)
 
     def _apart(self, node: Node) -> bool:
         """Whether a node shares no mapInArrow with what is above it."""
@@ -563,16 +564,16 @@ class Compiler:
             keys.append(F.when(reduce(Column.__or__, (key.isNull() for key in keys)), column("start")))
         return rows.repartition(*keys)
 
-    def _through(self, rows: DataFrame, task: Task, node: Node) -> DataFrame:
-        """Rows through the workers, and the node's events from what comes back."""
-        return self._back(self._passed(rows, task), task, node)
+    def _through(self, rows: DataFrame, task: Task, node: Node, threads: int = 1) -> DataFrame:
+        """Rows through the workers, of so many threads a task, and the node's events from what comes back."""
+        return self._back(self._passed(rows, task, threads), task, node)
 
     def _back(self, done: DataFrame, task: Task, node: Node) -> DataFrame:
         """The node's events from what comes back of them."""
         return done if task.named else _decoded(done, task.answer, node)
 
-    def _passed(self, rows: DataFrame, task: Task) -> DataFrame:
-        return self.passed(rows, partial(run_task, task), task.back)
+    def _passed(self, rows: DataFrame, task: Task, threads: int = 1) -> DataFrame:
+        return self.passed(rows, partial(run_task, task, threads=threads), task.back)
 
     def _passage(self, schemas: Iterable[pa.Schema]) -> list[str]:
         """How columns that are encoded pass through Python, and why the plugin does not plan some of them."""

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from functools import reduce, singledispatch
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  (its usual name)
 
 from gpu_ops.engines.spark.checks import our_errors
@@ -76,11 +76,14 @@ class Hot:
         share: The part of all events from which on a key is cut; None where no key has it.
         stretch: The part of all events that a stretch of such a key has.
         said: What was found, in words.
+        threads: How many threads a task may have if nothing is cut: more than its own where a key has more than a
+            core's share of the events, as other cores are idle before its task ends.
     """
 
     share: float | None
     stretch: float
     said: str
+    threads: int = 1
 
 
 def look(sides: Sequence[tuple[DataFrame, Sequence[str]]], widths: Sequence[int], tasks: int, memory: int) -> Hot:
@@ -117,7 +120,14 @@ def look(sides: Sequence[tuple[DataFrame, Sequence[str]]], widths: Sequence[int]
     most_said = f"the key with most has {part:.0%} of some {events * _SAMPLED:,} events, {_bytes(part * size)}"
     said = f"{most_said}; a task holds {_bytes(memory)}, and {_PAYS} of {cores} cores' shares are {_PAYS / cores:.0%}"
     stretch = min(1 / (cores * _STRETCHES), memory / (2 * size))
-    return Hot(share if part > share else None, stretch, said)
+    if part > share:
+        return Hot(share, stretch, said)
+    return Hot(None, stretch, said, _cores_of_an_executor(session, cores) if part * cores > 1 else 1)
+
+
+def _cores_of_an_executor(session: SparkSession, all_of_them: int) -> int:
+    """How many cores an executor has; those of all executors where nobody says it, of which a worker uses its own."""
+    return int(session.sparkContext.getConf().get("spark.executor.cores") or all_of_them)
 
 
 def _bytes(size: float) -> str:
@@ -212,4 +222,5 @@ def hot_ways(keys: Sequence[str], hot: Hot) -> list[str]:
 
 def whole_ways(hot: Hot) -> list[str]:
     """Why hot keys of a node are not cut, although the session asks for it, in words."""
-    return [f"no key is cut in time, as that would not pay: {hot.said}"]
+    shared = f"; a task has {hot.threads} threads, as the cores of others are idle in the end" if hot.threads > 1 else ""
+    return [f"no key is cut in time, as that would not pay: {hot.said}{shared}"]

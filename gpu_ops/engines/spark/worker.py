@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark import TaskContext
 
-from gpu_ops.core.threads import usual_threads
+from gpu_ops.core.threads import cores, usual_threads
 from gpu_ops.core.time import LIFETIME, TIME_TYPE
 from gpu_ops.devices import choose
 from gpu_ops.engines.local.in_order import SortedFiles, Spill, can_run_in_order, in_order
@@ -137,6 +137,8 @@ def run_task(
     batches: Batches,
     memory: int | None = None,
     spilled: Callable[[Spill], None] | None = None,
+    *,
+    threads: int = 1,
 ) -> Batches:
     """Run a plan over the encoded events of a task.
 
@@ -146,11 +148,12 @@ def run_task(
         batches: ``start``, ``end`` if it is needed, and the encoded payload; or that of both sides in slots.
         memory: How many bytes of them are held in memory. More are sorted in files, and run in order of time.
         spilled: Called with what was sorted in files, which the worker's log says too.
+        threads: How many threads work at a time, if the task has fewer cores and nobody says otherwise.
 
     Yields:
         ``start``, ``end`` and the answer's encoded payload.
     """
-    for _, result in run_tasks((task,), device, batches, memory, spilled):
+    for _, result in run_tasks((task,), device, batches, memory, spilled, threads=threads):
         yield _flattened(task.answer, task.back, result)
 
 
@@ -172,6 +175,8 @@ def run_tasks(
     batches: Batches,
     memory: int | None = None,
     spilled: Callable[[Spill], None] | None = None,
+    *,
+    threads: int = 1,
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Run plans over the same encoded events, one after the other.
 
@@ -181,13 +186,15 @@ def run_tasks(
         batches: As in `run_task`; each task takes its own columns of them.
         memory: As in `run_task`.
         spilled: As in `run_task`.
+        threads: As in `run_task`.
 
     Yields:
         The number of a task, and some of its results.
     """
     context = TaskContext.get()
     if context is not None:
-        usual_threads(context.cpus())  # the cores of this task; the other ones run other tasks
+        # The cores of this task, as the other ones run other tasks; or all that there are, if it is told more.
+        usual_threads(max(context.cpus(), min(threads, cores())))
     from gpu_ops.engines.local import engine as local  # noqa: F401  (and all that it needs)
 
     choose(worker_device(device))  # which loads its kernels
