@@ -221,4 +221,4 @@ def test_the_cores_of_a_container_are_its_quota(
     (tmp_path / "cpu.max").write_text(quota)
     monkeypatch.setattr(threads, "_QUOTA", tmp_path / "cpu.max")
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: range(8), raising=False)
-    assert threads._cores.__wrapped__() == cores
+    assert threads.cores.__wrapped__() == cores

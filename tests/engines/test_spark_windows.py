@@ -11,6 +11,7 @@ import pytest
 
 import gpu_ops as g
 from gpu_ops.core.time import MAX_TIME
+from gpu_ops.engines.spark import data_windows
 from gpu_ops.engines.spark.grids import seams_at_begins
 from gpu_ops.engines.spark.slice_policy import AFTER, BEFORE
 from gpu_ops.errors import TimeError
@@ -154,6 +155,23 @@ def test_aggregates_over_data_windows_cut_in_time(spark: SparkSession) -> None:
     """They share the pass of their window."""
     with setting(spark, PARTITIONS, "1"), setting(spark, SLICES, "5"):
         agree(spark, TABLES, AGGREGATES)
+
+
+@pytest.mark.parametrize("slices", ["4", "200"])
+def test_slices_know_some_of_the_starts_near_their_ends(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, slices: str
+) -> None:
+    """Four bins for each slice: of the starts in a bin the first and the last one are known, and slices see more."""
+    monkeypatch.setattr(data_windows, "_LEAST_BINS", 4)
+    queries = {
+        f"{what} of {name}": of(window, what, keyed=False)
+        for name, window in {"last(1)": lambda s: s.last(1), "count_window(1)": lambda s: s.count_window(1)}.items()
+        for what in ("each", "changes")
+    }
+    tables = drawn(5, 150, 400), TABLES[1]
+    with setting(spark, PARTITIONS, "1"), setting(spark, SLICES, slices):
+        found = agree(spark, tables, queries | {"total": lambda s, _: s.last(1).agg(t=g.sum("x"), n=g.count())})
+    assert all(table.num_rows for table in found.values())
 
 
 def test_many_slices_are_searched(spark: SparkSession) -> None:

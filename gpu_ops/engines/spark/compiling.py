@@ -18,7 +18,7 @@ from gpu_ops.engines.spark import lifetimes
 from gpu_ops.engines.spark.broadcasts import Small, beside_all, run_beside_all, small_side
 from gpu_ops.engines.spark.bucketed import bucketed, choose, supported, unplanned
 from gpu_ops.engines.spark.checks import checked, error_text, first_line, fitting, shown
-from gpu_ops.engines.spark.data_windows import aggregates_alone, cut_aggregates
+from gpu_ops.engines.spark.data_windows import aggregated_alone, cut_aggregates
 from gpu_ops.engines.spark.expressions import computed_otherwise, spelled
 from gpu_ops.engines.spark.hot_keys import Hot, cut_hot, cuts_hot, hot_ways, look, whole_ways, width_of
 from gpu_ops.engines.spark.pushing import filters_reach
@@ -503,7 +503,7 @@ class Compiler:
         inputs = self._inputs(part if below is None else below)
         if below is not None:
             done = run(cut_aggregates(first, below.nodes[0], inputs[0], answer, self._settings.count))
-            self._note(part.input, "Spark: in the same mapInArrow as the node above, without another shuffle")
+            self._note(below.nodes[0], "Spark: in the same mapInArrow as the node above, without another shuffle")
         elif len(inputs) > 1:
             done = cut_match(first, inputs[0], inputs[1], answer, self._settings.count, run)
         else:
@@ -515,10 +515,8 @@ class Compiler:
         """The data window below aggregates, if one pass over slices of time does for both."""
         if not isinstance(first, WindowAggregate):
             return None
-        below = first.input
-        if not aggregates_alone(first, below) or self._cut_because(below) is None:
-            return None
-        return fragment(below, self._apart)
+        below = aggregated_alone(first)
+        return None if below is None or self._cut_because(below) is None else fragment(below, self._apart)
 
     def _cut_hot(self, node: Node, part: Fragment, hot: Hot) -> DataFrame:
         """A window or a join, of which the hot keys are cut in time."""

@@ -4,7 +4,8 @@ A row is at *home* in one slice, which gives what the window says of it. A slice
 is shown. The window's kind says how far it looks, and here that is found among the events:
 
 - A number of rows: counts within the slices, and sums of these, number the rows of each key. So it is known at which
-  start the first row is that a slice needs, and the last one. The slice is shown all rows between the two.
+  start the first row is that a slice needs, and the last one. The slice is shown all rows between the two. Without a
+  key some starts near the slices' ends do: a slice may be shown more than it needs.
   Where the window moves at each n-th row, *markers* stand for the rows before: as many as make up the remainder by n.
 - Silence: the first and the last start of a key in each slice say whether its first row goes on with what was before.
   If it does, it is at home in that slice, and so are those behind it up to the first silence.
@@ -24,7 +25,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812  (its usual name)
 
-from gpu_ops.core.time import TICK
+from gpu_ops.core.time import LIFETIME, TICK
 from gpu_ops.engines.spark import lifetimes
 from gpu_ops.engines.spark.grids import at_begins
 from gpu_ops.engines.spark.sides import FragmentInput
@@ -34,12 +35,15 @@ from gpu_ops.engines.spark.type_codecs import encoded_names, encoded_schema
 from gpu_ops.engines.spark.types import all_of, column, to_ticks
 from gpu_ops.engines.spark.worker import Task
 from gpu_ops.plan.data_windows import DataWindow
-from gpu_ops.plan.nodes import Feed, Filter, Node
+from gpu_ops.plan.expressions import column_names
+from gpu_ops.plan.nodes import Feed, Filter, Node, Project
 from gpu_ops.plan.window_kinds import GapHalo, GridHalo, LiveHalo, NoHalo, RowHalo
 from gpu_ops.plan.windows import WindowAggregate
 
 _HOME = pa.field("__gpu_ops_home", pa.bool_())
 _FINISH = pa.field("__gpu_ops_finish", pa.int64())
+_LEAST_BINS, _MOST_MARKED = 64, 1024
+"""How many bins a slice's starts are shared out among at least, and rows before and after up to which that is done."""
 
 
 def cut_data_window(first: DataWindow, given: FragmentInput, answer: pa.Schema, count: int) -> Cut:
@@ -58,19 +62,28 @@ def cut_data_window(first: DataWindow, given: FragmentInput, answer: pa.Schema, 
     return Cut(rows, task, listing.partition(first.group))
 
 
-def aggregates_alone(node: WindowAggregate, below: Node) -> bool:
-    """Whether a slice of a data window has all that aggregates over it by its key need: one pass does for both.
+def aggregated_alone(node: WindowAggregate) -> DataWindow | None:
+    """The data window below aggregates, if a slice of it has all that these need: one pass does for both.
 
     Those of silences and grids do, since no row is in while one of another slice is. A slice of a window of so many
     rows is shown all rows that are in at its beginning, and the next changes behind it.
+
+    Args:
+        node: The aggregates, over plain columns, which a projection may compute.
     """
+    below = node.input
+    if isinstance(below, Project):
+        reads = {
+            name for each in below.expressions for name in column_names(each, [*LIFETIME, *below.input.schema.names])
+        }
+        below = below.input if reads.isdisjoint(LIFETIME) else below
     if not isinstance(below, DataWindow) or below.output != "alive" or below.within or below.key != node.group:
-        return False
-    return node.window.grid is None and isinstance(below.halo, RowHalo | GapHalo | GridHalo)
+        return None
+    return below if node.window.grid is None and isinstance(below.halo, RowHalo | GapHalo | GridHalo) else None
 
 
 def cut_aggregates(first: Node, below: Node, given: FragmentInput, answer: pa.Schema, count: int) -> Cut:
-    """Aggregates over a data window for which `aggregates_alone` holds, over slices of time, in one pass.
+    """Aggregates over the data window that `aggregated_alone` gives, over slices of time, in one pass.
 
     Args:
         first: The aggregates, over plain columns.
@@ -79,7 +92,7 @@ def cut_aggregates(first: Node, below: Node, given: FragmentInput, answer: pa.Sc
         answer: The wanted columns of the aggregates' results.
         count: How many slices.
     """
-    assert isinstance(first, WindowAggregate)  # noqa: S101  (as `aggregates_alone` says)
+    assert isinstance(first, WindowAggregate)  # noqa: S101  (as `aggregated_alone` says)
     assert isinstance(below, DataWindow)  # noqa: S101  (likewise)
     listing, back = SliceRows(given.schema, (_HOME, _FINISH)), SliceRows(answer, (_FINISH,))
     shown = _shown_of(below, given, count)
@@ -90,13 +103,16 @@ def cut_aggregates(first: Node, below: Node, given: FragmentInput, answer: pa.Sc
     rows = _listed(below, given, listing, shown, {_FINISH.name: F.col("finish")})
     schema = pa.schema([*below.input.schema, NUMBER, _HOME, _FINISH])
     feed = Feed(schema, (SLICE, _FINISH.name, *below.key), below.input.duration)
-    plan = replace(first, input=Filter(replace(below, input=feed), nw.col(_HOME.name)))
+    own: Node = Filter(replace(below, input=feed), nw.col(_HOME.name))
+    if isinstance(first.input, Project):
+        own = replace(first.input, input=own, keep=True)
+    plan = replace(first, input=own)
 
     def finished(done: DataFrame) -> DataFrame:
         begin, finish = back.columns(SLICE, _FINISH.name)
         start = to_ticks(F.col("start"))
-        own = done.where((start >= begin) & (start < finish)) if bounded else done
-        return own.select("start", "end", *encoded_schema(answer).names)
+        mine = done.where((start >= begin) & (start < finish)) if bounded else done
+        return mine.select("start", "end", *encoded_schema(answer).names)
 
     return Cut(rows, Task(plan, (listing.schema,), back.schema), listing.partition(below.group), finished)
 
@@ -248,7 +264,8 @@ def _first_and_last_shown(events: _SlicedEvents, halo: RowHalo) -> DataFrame:
     And how many rows of the key come ``before`` those: rows are numbered from 0, by their starts.
     """
     names, others = events.names, [f"{name}_" for name in events.names]
-    starts = _counted_starts(events, halo)
+    few = not names and halo.every == 1 and halo.count <= _MOST_MARKED
+    starts = _marked_starts(events, halo) if few else _counted_starts(events, halo)
     slices = _counted_slices(starts, names, events.among)
     first = F.greatest(F.col("earlier") - halo.count, F.lit(0))
     last = F.least(F.col("earlier") + F.col("size") + halo.count, "all") - 1
@@ -260,6 +277,23 @@ def _first_and_last_shown(events: _SlicedEvents, halo: RowHalo) -> DataFrame:
         F.min("low").alias("since"), F.max("low").alias("until"), F.min("number").alias("before")
     )
     return in_one_task(bounds, names)
+
+
+def _marked_starts(events: _SlicedEvents, halo: RowHalo) -> DataFrame:
+    """As `_counted_starts`, of a few starts near the slices' ends: behind so many of them are as many rows, or more.
+
+    The starts of a slice are shared out among bins by their hashes; of each bin the first and the last one are taken.
+    So the first and the last start of all are among them, and those that are missing are further from both ends.
+    No event moves between tasks for it. A slice may be shown some events more than it needs.
+    """
+    bins = F.pmod(F.xxhash64("low"), F.lit(max(_LEAST_BINS, 4 * halo.count)))
+    listed = in_slices(events.starts, events.slices, within(), searchable=bool(events.among))
+    ends = listed.groupBy("begin", "finish", *events.among, bins.alias("bin"))
+    found = ends.agg(F.min("low").alias("first"), F.max("low").alias("last"))
+    each = F.explode(F.array_distinct(F.array("first", "last"))).alias("low")
+    starts = in_one_task(found).select("begin", "finish", *events.among, each, F.lit(1).cast("long").alias("rows"))
+    here = Window.partitionBy("begin").orderBy("low")
+    return starts.withColumn("upto", F.sum("rows").over(here))
 
 
 def _counted_starts(events: _SlicedEvents, halo: RowHalo) -> DataFrame:

@@ -222,5 +222,5 @@ def hot_ways(keys: Sequence[str], hot: Hot) -> list[str]:
 
 def whole_ways(hot: Hot) -> list[str]:
     """Why hot keys of a node are not cut, although the session asks for it, in words."""
-    shared = f"; a task has {hot.threads} threads, as the cores of others are idle in the end" if hot.threads > 1 else ""
-    return [f"no key is cut in time, as that would not pay: {hot.said}{shared}"]
+    shared = f"; a task has {hot.threads} threads, as other cores are idle in the end"
+    return [f"no key is cut in time, as that would not pay: {hot.said}{shared if hot.threads > 1 else ''}"]
