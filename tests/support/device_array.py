@@ -19,11 +19,11 @@ import numpy as np
 
 FACTS = json.loads(Path(__file__).with_name("cupy_facts.json").read_text())
 
-FUNCTIONS: dict[str, Callable[..., Any]] = {}
+FUNCTIONS: dict[str, Any] = {}
 """CuPy's functions and ufuncs by name; `device_functions.py` puts them in."""
 
 
-@dataclass
+@dataclass(slots=True)
 class Tally:
     """What was asked of the device.
 
@@ -108,14 +108,14 @@ def plain(value: Any) -> Any:
 
 def _operator(name: str) -> Callable[[Any, Any], Any]:
     def apply(self: DeviceArray, other: Any) -> Any:
-        return FUNCTIONS[name](self, other)
+        return FUNCTIONS[name].of_two(self, other)
 
     return apply
 
 
 def _reflected(name: str) -> Callable[[Any, Any], Any]:
     def apply(self: DeviceArray, other: Any) -> Any:
-        return FUNCTIONS[name](other, self)
+        return FUNCTIONS[name].of_two(other, self)
 
     return apply
 

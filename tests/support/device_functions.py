@@ -64,6 +64,8 @@ class Ufunc:
         self._expected = functools.cache(self._found)
 
     def __call__(self, *inputs: Any, out: Any = None, dtype: Any = None, **options: Any) -> Any:
+        if len(inputs) == 2 and self._numpy.nout == 1 and out is None and dtype is None and not options:
+            return self.of_two(*inputs)
         if options.keys() - {"casting"}:
             refuse(TypeError, f"cupy.{self.__name__} takes no {sorted(options.keys() - {'casting'})}")
         values = [plain(each) for each in inputs]
@@ -77,6 +79,18 @@ class Ufunc:
                 refuse(TypeError, f"cupy.{self.__name__} gives {expected} where NumPy gives {given}")
         TALLY.add()
         return out if out is not None else device(made)
+
+    def of_two(self, one: Any, other: Any) -> Any:
+        """A call of two arguments and no options: most are such, so it is made in few steps."""
+        left = one._values if type(one) is DeviceArray else plain(one)
+        right = other._values if type(other) is DeviceArray else plain(other)
+        expected = self._expected((getattr(left, "dtype", type(left)), getattr(right, "dtype", type(right))))
+        made = self._numpy(left, right)
+        if made.dtype != expected[0]:
+            refuse(TypeError, f"cupy.{self.__name__} gives {expected} where NumPy gives {made.dtype}")
+        TALLY.calls += 1
+        TALLY.launches += 1
+        return DeviceArray(made if isinstance(made, np.ndarray) else np.asarray(made))
 
     def _found(self, kinds: tuple[Any, ...]) -> list[np.dtype[Any]]:
         """The types of the first loop that takes arguments of some types; a number of Python's has but a kind."""
@@ -119,22 +133,28 @@ class Function:
         self._positional = [each for each in positional.split(", ") if each not in ("", "/")]
         self._names = {*self._positional, *keyword.split(", ")}
         self._most = 99 if keyword.startswith("args") else len(self._positional)
+        self._of_several = name in ("concatenate", "stack")
+        self._asks_the_device, self._waits = name not in OF_SHAPES, int(name in WAITS)
+        self._fixed_launches = None if self._of_several or name in ("sort", "argsort") else self._launches([])
 
     def __call__(self, *arguments: Any, **options: Any) -> Any:
-        name = self.__name__
-        if len(arguments) > self._most or not options.keys() <= self._names:
+        if len(arguments) > self._most or (options and not options.keys() <= self._names):
+            name = self.__name__
             refuse(TypeError, f"cupy.{name} takes ({FACTS['functions'][name]}), not {len(arguments)}, {list(options)}")
         if self._rule is not None:
             self._rule(*arguments, **options)
-        if name in ("concatenate", "stack"):
+        if self._of_several:
             values = [[each._values for each in arguments[0]], *arguments[1:]]
         else:
-            values = [plain(each) for each in arguments]
+            values = [each._values if type(each) is DeviceArray else plain(each) for each in arguments]
         if options:
             options = {key: plain(each) for key, each in options.items() if each is not None}
-        if name not in OF_SHAPES:
-            TALLY.add(launches=self._launches(values), synchronisations=int(name in WAITS))
-        return device(self._numpy(*values, **options))
+        if self._asks_the_device:
+            TALLY.calls += 1
+            TALLY.launches += self._launches(values) if self._fixed_launches is None else self._fixed_launches
+            TALLY.synchronisations += self._waits
+        made = self._numpy(*values, **options)
+        return DeviceArray(made) if type(made) is np.ndarray else device(made)
 
     def _launches(self, values: list[Any]) -> int:
         name = self.__name__
