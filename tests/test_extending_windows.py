@@ -97,6 +97,7 @@ class UntilTheNth(DataWindowKind):
     leaves = "later"
     ties = "by place"
     remains = "nothing"
+    stays_in_halo = True
 
     @property
     def halo(self) -> RowHalo:
@@ -109,6 +110,26 @@ class UntilTheNth(DataWindowKind):
         left = np.where(known, rows + self.count, -1)
         leave = np.where(known, held.start[np.maximum(left, 0)], UNKNOWN)
         return Membership(held.start, leave, rows, left)
+
+
+@dataclass(frozen=True)
+class LongAfterTheNext(DataWindowKind):
+    """Each event is in until ``more`` ticks after the next one: the next one decides, and many may come by then."""
+
+    more: int
+
+    enters = "at its start"
+    leaves = "later"
+    ties = "by place"
+    remains = "nothing"
+    halo = RowHalo(1)
+
+    def memberships(self, held: WindowRows, device: Any) -> Membership:
+        del device
+        follows = held.code[1:] == held.code[:-1]
+        leave, left = np.full_like(held.start, UNKNOWN), np.full_like(held.start, -1)
+        leave[:-1] = np.where(follows, held.start[1:] + self.more, UNKNOWN)
+        return Membership(held.start, leave, np.arange(len(held), like=held.start), left)
 
 
 def last_of_each(count: int, by: str) -> brute.Window:
@@ -136,10 +157,19 @@ def until_flag(name: str) -> brute.Window:
     return memberships
 
 
+def long_after_the_next(more: int) -> brute.Window:
+    def memberships(rows: list[Event]) -> list[brute.Stay]:
+        nexts = [None if at + 1 == len(rows) else (rows[at + 1].start + more, -1) for at in range(len(rows))]
+        return [((row.start, at), leave) for at, (row, leave) in enumerate(zip(rows, nexts, strict=True))]
+
+    return memberships
+
+
 KINDS: dict[str, tuple[DataWindowKind, brute.Window]] = {
     "last of each": (LastOfEach(2, "v"), last_of_each(2, "v")),
     "until flag": (UntilFlag("v"), until_flag("v")),
     "until the nth": (UntilTheNth(3), brute.last(3)),
+    "long after the next": (LongAfterTheNext(40), long_after_the_next(40)),
 }
 
 
@@ -199,6 +229,9 @@ def test_spark_cuts_in_time_what_says_how_far_it_looks(spark: SparkSession) -> N
         far = g.events(to_spark(spark, tables[0]), start="s", end="e")
         said = {name: asked(kind)(far, far).explain() for name, (kind, _) in KINDS.items()}
     assert "a slice is shown 3 events before it and after it" in said["until the nth"]
+    assert "in the same mapInArrow" in said["until the nth"]  # for all that are in come with a slice
+    assert "a slice is shown 1 events before it and after it" in said["long after the next"]
+    assert "in the same mapInArrow" not in said["long after the next"]  # for more are in
     assert "not cut in time: when the next flag comes has no bound" in said["until flag"]
 
 

@@ -59,6 +59,7 @@ class Last(Assigned):
     leaves = "later"
     ties = "by place"
     remains = "all"
+    stays_in_halo = True
 
     def __str__(self) -> str:
         every = "" if self.every == 1 else f" every={self.every}"
@@ -91,6 +92,7 @@ class LastStarts(Assigned):
     ties = "alike"
     remains = "all"
     counts = "starts"
+    stays_in_halo = True
 
     def __str__(self) -> str:
         return f"count window {self.count}"
@@ -172,6 +174,7 @@ class Session(Assigned):
 
     leaves = "later"
     leaves_together = True
+    stays_in_halo = True
     ties = "alike"
     note = RowNote("cap", UNKNOWN, most=UNKNOWN, after_start=True)
     """The latest possible end of the row's session, once it is known."""
@@ -210,6 +213,7 @@ class TimeBatches(Assigned):
     enters = "later"
     leaves = "known"
     ties = "alike"
+    stays_in_halo = True
 
     def __str__(self) -> str:
         if self.calendar is not None:
@@ -249,6 +253,7 @@ class TimeLengthBatches(Assigned):
     enters = "later"
     leaves = "at once"
     ties = "by place"
+    stays_in_halo = True
 
     def __str__(self) -> str:
         since = "" if self.since is None else f" since={format_time(self.since)}"

@@ -340,6 +340,12 @@ class DataWindowKind(Declaration, family=True):
     """Whether all rows of a group that are in leave at one time, and `memberships` needs only one of the first of them
     and `WindowRows.noted` to tell when. A step then reads the others once that time is known, and not before."""
 
+    stays_in_halo: ClassVar[bool] = False
+    """Whether no row stays longer than `halo` reaches: it is out behind so many rows, the gap, or its window.
+
+    On Spark aggregates over slices of time then need no pass of their own.
+    """
+
     @property
     def row_by_row(self) -> bool:
         """Whether no row's enter and leave depend on other rows."""

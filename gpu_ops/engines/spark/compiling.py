@@ -25,7 +25,14 @@ from gpu_ops.engines.spark.pushing import filters_reach
 from gpu_ops.engines.spark.sending import Sent, check_workers
 from gpu_ops.engines.spark.session import check_names, has_plugin, task_memory, worker_memory
 from gpu_ops.engines.spark.sides import FragmentInput, packed, shared_slots, united
-from gpu_ops.engines.spark.slice_policy import SliceSettings, cut_because, cut_ways, slice_settings, uncut
+from gpu_ops.engines.spark.slice_policy import (
+    SliceSettings,
+    cut_because,
+    cut_ways,
+    shown_besides,
+    slice_settings,
+    uncut,
+)
 from gpu_ops.engines.spark.sliced_joins import cut_match
 from gpu_ops.engines.spark.slicing import Cut
 from gpu_ops.engines.spark.spills import Spills
@@ -503,7 +510,8 @@ class Compiler:
         inputs = self._inputs(part if below is None else below)
         if below is not None:
             done = run(cut_aggregates(first, below.nodes[0], inputs[0], answer, self._settings.count))
-            self._note(below.nodes[0], "Spark: in the same mapInArrow as the node above, without another shuffle")
+            same = "Spark: in the same mapInArrow as the node above, without another shuffle"
+            self._note(below.nodes[0], same, *shown_besides(below.nodes[0]))
         elif len(inputs) > 1:
             done = cut_match(first, inputs[0], inputs[1], answer, self._settings.count, run)
         else:

@@ -65,8 +65,9 @@ def cut_data_window(first: DataWindow, given: FragmentInput, answer: pa.Schema, 
 def aggregated_alone(node: WindowAggregate) -> DataWindow | None:
     """The data window below aggregates, if a slice of it has all that these need: one pass does for both.
 
-    Those of silences and grids do, since no row is in while one of another slice is. A slice of a window of so many
-    rows is shown all rows that are in at its beginning, and the next changes behind it.
+    It does where rows stay no longer than the window looks. With silences and grids no row is then in while one of
+    another slice is. A slice of a window of so many rows is shown all rows that are in at its beginning, and the next
+    changes behind it.
 
     Args:
         node: The aggregates, over plain columns, which a projection may compute.
@@ -79,7 +80,7 @@ def aggregated_alone(node: WindowAggregate) -> DataWindow | None:
         below = below.input if reads.isdisjoint(LIFETIME) else below
     if not isinstance(below, DataWindow) or below.output != "alive" or below.within or below.key != node.group:
         return None
-    return below if node.window.grid is None and isinstance(below.halo, RowHalo | GapHalo | GridHalo) else None
+    return below if node.window.grid is None and below.window.stays_in_halo else None
 
 
 def cut_aggregates(first: Node, below: Node, given: FragmentInput, answer: pa.Schema, count: int) -> Cut:

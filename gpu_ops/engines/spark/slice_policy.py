@@ -206,26 +206,30 @@ def cut_ways(node: Node, reason: str, count: int, keys: Sequence[str]) -> list[s
     by = ", ".join(("slice", *keys))
     passes = f"events in at most {count} slices, repartition by {by}, then mapInArrow with the local engine"
     lines = [f"Spark: cut in time, as {reason}: {passes}"]
-    return [*lines, *_shown_besides(node)]
+    return [*lines, *shown_besides(node)]
 
 
 @singledispatch
-def _shown_besides(node: Node) -> list[str]:
-    """What slices are shown besides their own events, in words."""
+def shown_besides(node: Node) -> list[str]:
+    """What slices are shown besides their own events, in words.
+
+    Args:
+        node: A node that is cut in time.
+    """
     return []
 
 
-@_shown_besides.register
+@shown_besides.register
 def _(node: DataWindow) -> list[str]:
     return [str(node.halo)]
 
 
-@_shown_besides.register
+@shown_besides.register
 def _(node: AsOf) -> list[str]:
     return ["the last right event before each slice: from one more such pass, of right events alone"]
 
 
-@_shown_besides.register
+@shown_besides.register
 def _(node: Join) -> list[str]:
     if node.condition is None or node.how == "inner":
         return []
