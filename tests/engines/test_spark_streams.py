@@ -14,7 +14,9 @@ import pyarrow as pa
 import pytest
 
 import gpu_ops as g
+from gpu_ops.engines.spark.streams import query as starting
 from tests.support.epochs import admitted, put, read, run, same, table
+from tests.support.on_spark import setting
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -250,3 +252,25 @@ def test_explain(spark: SparkSession, tmp_path: Path) -> None:
     assert "CTIs: from its rows of earlier epochs" in kinds.explain()
     assert "of earlier epochs; and from the latest start of earlier epochs" in kinds.advance_time("10s").explain()
     assert "partitions by start, as no event needs another" in one.filter(g.col("price") > 1).explain()
+
+
+@pytest.mark.defects
+def test_spark_writes_its_checkpoint_without_a_process_for_each_file(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its class for that is chosen while a query starts and opens its sources, and the session is then as before."""
+    put(tmp_path / "in", 0, EPOCHS[0])
+    query = best(stream(spark, tmp_path / "in"))
+    run(query, into=tmp_path / "out", checkpoint=tmp_path / "checkpoint", partitions=2)
+    assert spark.conf.get(starting.MANAGER, "not set") == "not set"
+    with monkeypatch.context() as patched:
+        patched.setattr(starting, "BY_FILE_SYSTEM", "no.such.Class")
+        with pytest.raises(Exception, match=r"no\.such\.Class"):
+            query.start_on_spark(into=tmp_path / "out", checkpoint=tmp_path / "checkpoint")
+    assert spark.conf.get(starting.MANAGER, "not set") == "not set"
+    put(tmp_path / "in", 1, EPOCHS[1])
+    own = "org.apache.spark.sql.execution.streaming.checkpointing.FileContextBasedCheckpointFileManager"
+    with setting(spark, starting.MANAGER, own), monkeypatch.context() as patched:
+        patched.setattr(starting, "BY_FILE_SYSTEM", "no.such.Class")  # the session's own choice is taken
+        run(query, into=tmp_path / "out", checkpoint=tmp_path / "checkpoint")
+    assert g.epochs(tmp_path / "out").last == 1

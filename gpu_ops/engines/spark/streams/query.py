@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from gpu_ops.checkpoints.manifests import TakenError
 from gpu_ops.core.arguments import path_like, whole
@@ -51,6 +53,13 @@ if TYPE_CHECKING:
 
 
 _LOG = logging.getLogger("gpu_ops")
+
+MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
+BY_FILE_SYSTEM = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+"""Which of Spark's classes writes its part of a checkpoint: a setting, and its value while a query of ours starts."""
+
+_POLL = 0.01
+"""Seconds between two looks whether a query has opened its sources."""
 
 
 @dataclass(frozen=True)
@@ -411,7 +420,28 @@ def start(epochs: StreamDriver, trigger: Mapping[str, Any] | None, name: str | N
             raise PlanError(f"Spark has no such trigger: {error}.", remedy='Say {"availableNow": True}, …') from error
     if name is not None:
         writer = writer.queryName(name)
-    return writer.start()
+    with _few_processes(epochs.plan.session):
+        running = writer.start()
+        while running.isActive and running.status["message"].startswith("Initializing"):
+            time.sleep(_POLL)
+    return running
+
+
+@contextmanager
+def _few_processes(session: SparkSession) -> Iterator[None]:
+    """Let Spark write its part of a checkpoint by Hadoop's older interface, for a query that starts meanwhile.
+
+    By the newer one each file takes eight processes of `readlink` and two of `chmod` where Hadoop has no native
+    library, and an epoch has three files. A session that says how it wants it has it so.
+    """
+    if session.conf.get(MANAGER, None) is not None:
+        yield
+        return
+    session.conf.set(MANAGER, BY_FILE_SYSTEM)
+    try:
+        yield
+    finally:
+        session.conf.unset(MANAGER)
 
 
 def _read_stores_whole(plan: StreamPlan) -> None:
