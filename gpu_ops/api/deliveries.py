@@ -289,7 +289,8 @@ class DeliveredStream(Stream):
                 whole content of the window.
             every: A number of rows that have entered, or left, or a span.
             after: How many rows must have entered before any output, or how much time must have passed since ``start=``
-                of `arrivals`.
+                of `arrivals`. Rows from before are in the first output of ``"last"`` and ``"all"`` without an order;
+                in others they are not, if they have no aggregates.
 
         Raises:
             PlanError: The rate makes no sense, or gpu_ops does not have it for this question.

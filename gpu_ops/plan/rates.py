@@ -131,6 +131,9 @@ class OutputRate(Node):
     the order in which the groups changed last. With `all` of an aggregated and grouped query an old row's new row is its group's last new row with its values;
     where the output has an order there is none, and a group to which nothing new came is one that did not change.
 
+    Un-aggregated rows that come before the rate's `after` holds are never shown, but with ``"last"`` and ``"all"`` without
+    an order the first firing takes them too.
+
     ``"first"`` fires at once: the first delivery of an interval that has a row to show. With groups each has intervals of
     its own, which begin with its rows; an old row of an aggregated and grouped query is shown as a new one there.
 
@@ -189,6 +192,13 @@ class OutputRate(Node):
     def by_group(self) -> bool:
         """Whether its query groups."""
         return self.kind in {"row per group", "aggregated and grouped"}
+
+    @property
+    def keeps_early(self) -> bool:
+        """Whether the first firing takes rows from before the rate's `after` holds."""
+        if self.kind == "un-aggregated" and (self.selection not in {"all", "last"} or self.waits):
+            return False
+        return self.selection != "first" and self.rate.every is not None
 
     @cached_property
     def conditions(self) -> pa.Schema:

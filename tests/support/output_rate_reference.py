@@ -81,7 +81,7 @@ class Output:
             elif shown and not self.had:
                 self.had = True
                 self.at_once(place, shown)
-        elif after or self.node.kind != "un-aggregated":
+        elif after or self.node.kind != "un-aggregated" or (self.node.selection and not self.node.waits):
             self.rows += rows
         if counts and after and self.firing.deliver(entered, left, shown=bool(shown)):
             self.fire(place)

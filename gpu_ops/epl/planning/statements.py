@@ -279,7 +279,7 @@ class _QueryPlanner:
             )
         )
         having = None if not conditions else nw.all_horizontal(*conditions, ignore_nulls=False)
-        node = self._had(node, output if limited else None, having, "un-aggregated")
+        node = self._had(node, output if limited else None, having, "un-aggregated", self._shown_kinds)
         return self._shown(node, items, order, streams, replace(windows, order=()))
 
     @property
@@ -291,6 +291,16 @@ class _QueryPlanner:
         """Whether old rows are read: a rate counts them."""
         insert = self._query.insert
         return limited or self._selector != "istream" or (insert is not None and insert.selector != "")
+
+    def _output_of(self, kind: Kind) -> tuple[PlannedOutput | None, tuple[int, ...]]:
+        """When there is output, and which kinds of rows it has."""
+        output, shows = self._output(), self._shown_kinds
+        if output is None or output.selection != "snapshot" or kind != "row for all" or NEW not in shows:
+            return output, shows
+        if not any(term.unidirectional for term in self._query.streams):
+            return output, shows
+        # No rows are there at an output: its row is the one that the last event of the stream made.
+        return replace(output, selection="last"), (NEW,)
 
     def _of_events(self) -> PlannedStatement:  # noqa: PLR0915  (a clause after the other)
         """The plan over events and groups of them."""
@@ -317,7 +327,7 @@ class _QueryPlanner:
         if kind == "row per group":
             is_last = not (windowed or query.joins or query.output or self._gives_old(limited=False))
             scope.of_groups = "last" if is_last else "refused"
-        output = self._output()
+        output, shows = self._output_of(kind)
         having = None if query.having is None else bind_condition(query.having, scope, "'having'").value
         self._look_later(looking, output, kind, windows)
         items = self._items(scope, streams)
@@ -398,7 +408,7 @@ class _QueryPlanner:
         if isinstance(self._statement.body, s.CreateWindow):
             node = Filter(node, (nw.col(ROW) != OLD) | ~nw.col(SILENT))
         node = self._left_in_order(node, windows) if limited or self._instances.holds else node
-        node = self._had(node, output if limited else None, having, kind, by, values if by_all else ())
+        node = self._had(node, output if limited else None, having, kind, shows, by, values if by_all else ())
         node = self._at_output(node, asked, looking) if later else node
         node = self._instances.ended(node, kind, by, self._shown_kinds)
         return self._shown(node, items, order, streams, windows)
@@ -465,6 +475,7 @@ class _QueryPlanner:
         output: PlannedOutput | None,
         having: nw.Expr | None,
         kind: Kind,
+        shows: tuple[int, ...],
         by: tuple[str, ...] = (),
         values: tuple[str, ...] = (),
     ) -> Node:
@@ -475,7 +486,6 @@ class _QueryPlanner:
         had = _is_row() if having is None else having
         said = {**self._words, f"={_PASSES}": str(self._query.having or self._query.where)}
         node = Project(node, (had.fill_null(False).alias(_PASSES),), keep=True, said=said)
-        shows = self._shown_kinds
         selection = output.selection
         waits = bool(self._query.order_by) and (selection, kind) != ("last", "un-aggregated")
         judged, ticks, rate = having is not None, self._ledger.ticks, output.rate

@@ -205,7 +205,7 @@ class OutputRateOperator(Operator, nodes=(OutputRate,)):
         return ShownRows(at, self._device.kernels.take(rows.firing, at), NEW)
 
     def _taken(self, rows: Gathered, deliveries: Events, firings: Firings) -> Gathered:
-        """Rows with the number of the firing that takes each; those from before `after` are gone."""
+        """Rows with the number of the firing that takes each; those from before `after` are gone, if they are to be."""
         kernels, count = self._device.kernels, len(firings)
         firing = stretches(rows.place, firings.place, "right", self._device)
         late = self._late(deliveries, firings)
@@ -213,10 +213,8 @@ class OutputRateOperator(Operator, nodes=(OutputRate,)):
             last = np.minimum(firing, count - 1)
             same = (firing < count) & (kernels.take(firings.place, last) == rows.place)
             firing = firing + (same & kernels.take(late, last))
-        node = self._node
         rows = _with(rows, firing=firing, firings=count)
-        drops = node.kind == "un-aggregated" or self._first or node.rate.every is None
-        if not drops or (self._times.begins <= MIN_TIME):
+        if self._node.keeps_early or self._times.begins <= MIN_TIME:
             return rows
         return _of(rows, kernels.keep(rows.place >= self._times.begins), self._device)
 
