@@ -92,6 +92,45 @@ def _shown(each: epl.Delivery) -> tuple[str, Any, Any]:
     return each.statement, new, old
 
 
+def test_an_output_of_rows_leaves_the_one_that_a_variable_asked_for() -> None:
+    # B(w)    1     2           3     n = w
+    # A(k)                a
+    # clock                            1 s
+    # n       0 (asks for an output at the next advance), 2 (asks again for none)
+    #               2     0           3 (the output at the next advance is still to come), 3
+    # output              a, 1         a, 1
+    text = _CREATED + f"on B set n = w; @name('{NAME}') " + _READING[-1]
+    event = Send("A", {"k": "a", "v": 2, "x": 0.0, "ts": 0})
+    steps: tuple[Step, ...] = (
+        *(Send("B", {"k": "a", "w": w}) for w in (1, 2)),
+        event,
+        Send("B", {"k": "a", "w": 3}),
+        Advance(1_000),
+    )
+    engine, interpreter = RuntimeEngine(SCHEMA), Interpreter(SCHEMA)
+    found = played(Scenario(text, steps, in_any_order=False), engine)
+    assert found == played(Scenario(text, steps, in_any_order=False), interpreter)
+    output = [([{"k": "a", "q": 1}], None)]
+    assert found == [[], [], output, [], output]
+    assert dict(engine.runtime.variables) == interpreter.variables == {"n": 3, "c": 1}
+
+
+def test_a_variable_that_a_condition_does_not_read_asks_for_no_output() -> None:
+    # B(w)    1     2      3           c = w, and then n = w
+    # clock            1 s
+    # n       0     2      0           c is no reason to look at n: each time that nothing waits n asks, and is set back
+    text = _CREATED + f"on B set c = w; on B set n = w; @name('{NAME}') " + _READING[-1]
+    steps: tuple[Step, ...] = (
+        *(Send("B", {"k": "a", "w": w}) for w in (1, 2)),
+        Advance(1_000),
+        Send("B", {"k": "a", "w": 3}),
+    )
+    engine, interpreter = RuntimeEngine(SCHEMA), Interpreter(SCHEMA)
+    scenario = Scenario(text, steps, in_any_order=False)
+    assert played(scenario, engine) == played(scenario, interpreter) == [[], [], [(None, None)], []]
+    assert dict(engine.runtime.variables) == interpreter.variables == {"n": 0, "c": 3}
+
+
 def test_a_variable_says_when_and_is_set_back() -> None:
     # A(v)   1     2  3      4
     # B(w)      1

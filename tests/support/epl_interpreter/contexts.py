@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -510,10 +510,10 @@ class ContextStatement:
         for statement, streams in matched:
             statement.arrive(streams, event)
 
-    def variables_changed(self) -> None:
-        """The values of variables are others now."""
+    def variables_changed(self, names: Container[str]) -> None:
+        """The values of these variables are others now."""
         for _, each in self.each.values():
-            each.variables_changed()
+            each.variables_changed(names)
 
     def delivered(self) -> Any:
         """What listeners get of all instances together."""

@@ -150,8 +150,9 @@ class Interpreter:
             if each.target.name not in self.variables or each.target.name in self._constants:
                 raise NotImplementedError(f"assignment to {each.target.name}")
             self.variables[each.target.name] = evaluate(each.value, scope)
+        names = {each.target.name for each in assignments if isinstance(each.target, e.Name)}
         for statement in self._queries if assignments else ():
-            statement.variables_changed()
+            statement.variables_changed(names)
 
     # How
 

@@ -142,8 +142,12 @@ class When(Condition):
         self._setting.assign(self._rate.assignments, self._known())
         self._is_assigning = False
 
-    def _output(self) -> None:
+    def _due(self) -> None:
         self._is_waiting = False
+        self._output()
+
+    def _output(self) -> None:
+        """An output at rows leaves the one at the next advance to come, which no variable asks for again until then."""
         self.end(forced=True)
         self._counts |= {"count_insert": 0, "count_remove": 0}
         self._since = self._setting.clock.now
@@ -154,7 +158,7 @@ class When(Condition):
             return
         if self._setting.is_true(self._rate.condition, self._known()):
             self._is_waiting = True
-            self._setting.clock.after(0, self._slot, self._output)
+            self._setting.clock.after(0, self._slot, self._due)
             self._assign()
 
 

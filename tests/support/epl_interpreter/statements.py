@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -394,11 +394,14 @@ class QueryStatement:
         if self._query.output is not None and self._query.output.terminated is not None:
             self._output.terminate()
 
-    def variables_changed(self) -> None:
-        """The values of variables are others now."""
+    def variables_changed(self, names: Container[str]) -> None:
+        """The values of these variables are others now. The condition of an output is told of those that it reads."""
         for stream in (*self._streams, *(each.stream for each in self._subqueries.values())):
             stream.view.variables_changed()
-        self._output.variables_changed()
+        rate = None if self._query.output is None else self._query.output.rate
+        read = parts(rate.condition) if isinstance(rate, q.OutputWhen) else ()
+        if any(isinstance(each, e.Name) and each.name in names for each in read):
+            self._output.variables_changed()
 
     def _row(self, scope: Scope) -> Row:
         values: dict[str, Any] = {}
