@@ -74,11 +74,11 @@ _WAITS = st.tuples(
 
 
 @st.composite
-def scripts(draw: st.DrawFn, most: int = 16) -> tuple[Step, ...]:
-    """Up to so many steps; the clock begins at 0 and does not go back."""
+def scripts(draw: st.DrawFn, most: int = 16, least: int = 1) -> tuple[Step, ...]:
+    """From so few to so many steps; the clock begins at 0 and does not go back."""
     now = 0
     steps: list[Step] = []
-    for step in draw(st.lists(_EVENTS | _EVENTS | _OTHERS | _WAITS, min_size=1, max_size=most)):
+    for step in draw(st.lists(_EVENTS | _EVENTS | _OTHERS | _WAITS, min_size=least, max_size=most)):
         if isinstance(step, Send):
             steps.append(step)
         else:
@@ -308,10 +308,12 @@ def _order(draw: st.DrawFn, kind: str, keys: Sequence[str]) -> str:
 
 
 @st.composite
-def scenarios(draw: st.DrawFn, kinds: Sequence[str] = KINDS) -> Scenario:
+def scenarios(
+    draw: st.DrawFn, kinds: Sequence[str] = KINDS, script: st.SearchStrategy[tuple[Step, ...]] | None = None
+) -> Scenario:
     """A statement of one of these kinds, and a script."""
     text, in_any_order = draw(statements(kinds))
-    return Scenario(text, draw(scripts()), in_any_order)
+    return Scenario(text, draw(scripts() if script is None else script), in_any_order)
 
 
 # Two streams
@@ -323,7 +325,7 @@ _MATCHES = st.sampled_from(["a.k = b.k", "a.v = b.w", "a.k = b.k and a.v > b.w",
 
 
 @st.composite
-def joins(draw: st.DrawFn) -> Scenario:
+def joins(draw: st.DrawFn, script: st.SearchStrategy[tuple[Step, ...]] | None = None) -> Scenario:
     """A join of A and B, and a script. Its rows have no order."""
     kind = draw(st.sampled_from([",", "inner join", "left outer join", "right outer join", "full outer join"]))
     if draw(_seldom):
@@ -353,7 +355,7 @@ def joins(draw: st.DrawFn) -> Scenario:
     selector = draw(st.sampled_from(["", "irstream ", "rstream "]))
     between = ", " if kind == "," else f" {kind} "
     text = f"@name('{NAME}') select {selector}{items} from {first}{between}{second}{condition}{grouping}{output}"
-    return Scenario(text, draw(scripts()), in_any_order=True)
+    return Scenario(text, draw(scripts() if script is None else script), in_any_order=True)
 
 
 _ASKING = (
