@@ -443,7 +443,7 @@ class ArrivalStream(Delivering):
         if not getattr(kind, "by_clock", False):
             return self._made(DataWindow(self._rows, kind, group, (PLACE,)), in_batches=in_batches)
         window = ClockedWindow(self._rows, kind, group, (PLACE,), ticks=self._ticks)
-        return self._made(selected(window, [*columns, DUE]), in_batches=in_batches)
+        return self._made(selected(window, [*columns, *window.dues]), in_batches=in_batches)
 
     def _made(self, rows: Node, *, in_batches: bool = False) -> ArrivalWindow:
         return ArrivalWindow(rows, self._ticks, start=self._start, in_batches=in_batches, context=self._context)

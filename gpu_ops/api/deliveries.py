@@ -14,7 +14,7 @@ from gpu_ops.api.stream import Stream
 from gpu_ops.core.arguments import flag, whole, word
 from gpu_ops.core.own_errors import of_methods
 from gpu_ops.core.time import MAX_TIME, Duration, positive_ticks
-from gpu_ops.core.turns import CLOCK, DUE, INSTANCE, PLACE, of_stream
+from gpu_ops.core.turns import BATCH_DUE, CLOCK, DUE, INSTANCE, PLACE, of_stream
 from gpu_ops.errors import ColumnError, PlanError, refuse_names, shown, unknown_column
 from gpu_ops.plan.aggregates import count
 from gpu_ops.plan.arguments import Names, names
@@ -257,8 +257,8 @@ class ArrivalWindow(Delivering):
             _of_join(other._rows, renamed, 1),
         )
         # A join makes rows after all that falls due at a tick: whatever is output then does not have them.
-        last = nw.lit(MAX_TIME).cast(nw.Datetime("us", "UTC")).alias(DUE)
-        made = extended(TurnJoin(sides, (Further(how, keys),)), [last])
+        last = nw.lit(MAX_TIME).cast(nw.Datetime("us", "UTC"))
+        made = extended(TurnJoin(sides, (Further(how, keys),)), [last.alias(DUE), last.alias(BATCH_DUE)])
         return ArrivalWindow(made, self._ticks, start=self._start)
 
 

@@ -28,6 +28,9 @@ ASK = "@ask"
 DUE = "@due"
 """The column of rows in a window that the clock makes them leave: the time at which that fell due."""
 
+BATCH_DUE = "@batch due"
+"""The column of rows that enter a window in batches of the clock: the time at which the batch fell due."""
+
 ROW = "@row"
 """The column that says what a delivered row is (int8): one of the constants below."""
 

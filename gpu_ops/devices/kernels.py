@@ -666,7 +666,7 @@ class WindowKernels(Protocol):
         tick_due: Ints,
         count: int,
         runs: int,
-    ) -> tuple[Ints, Ints, Ints, Ints, Ints, Ints, Bools]:
+    ) -> tuple[Ints, Ints, Ints, Ints, Ints, Ints, Ints, Bools]:
         """When batches are complete that ``count`` rows complete, or a tick at or past a timer.
 
         Each group has a timer. A row sets it where none is set, a complete batch sets it anew, and so does a tick that
@@ -686,10 +686,10 @@ class WindowKernels(Protocol):
             runs: Whether the timer runs on without rows.
 
         Returns:
-            (enter, leave, fell, over, over_fell, timers, fired): for each row the places at which its batch and the
-            next one are complete, and the timer that completed the next one; for each group the place at which its
-            first batch is complete, the timer that completed that, and the timer at the end; and for each tick whether
-            a timer was due. ``1 << 62`` where a row or nothing did.
+            (enter, leave, came, fell, over, over_fell, timers, fired): for each row the places at which its batch and
+            the next one are complete, and the timers that completed the one and the other; for each group the place at
+            which its first batch is complete, the timer that completed that, and the timer at the end; and for each
+            tick whether a timer was due. ``1 << 62`` where a row or nothing did.
         """
 
     def window_walk(

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from gpu_ops.core.time import TIME_TYPE, format_span
-from gpu_ops.core.turns import ASK, CLOCK, DUE, PLACE
+from gpu_ops.core.turns import ASK, BATCH_DUE, CLOCK, DUE, PLACE
 from gpu_ops.errors import ColumnError, PlanError
 from gpu_ops.plan.data_windows import DataWindow
 from gpu_ops.plan.nodes import Ends, Node, Unary
@@ -114,10 +114,13 @@ def _check_column(node: Node, name: str, dtype: pa.DataType, what: str) -> None:
 
 
 def _check_room(node: Node) -> None:
-    if DUE in node.schema.names:
-        raise ColumnError(
-            "A window that the clock drives adds a column of this name.", column=DUE, remedy="Select the others first."
-        )
+    for name in (DUE, BATCH_DUE):
+        if name in node.schema.names:
+            raise ColumnError(
+                "A window that the clock drives adds a column of this name.",
+                column=name,
+                remedy="Select the others first.",
+            )
 
 
 @dataclass(frozen=True, eq=False)
@@ -428,8 +431,9 @@ class StampBatches(Assigned):
 class ClockedWindow(DataWindow):
     """A data window that the clock drives: its rows also leave, or batches are complete, at ticks.
 
-    Its rows have a column ``@due`` more: the time at which a row's leave fell due, where the clock makes it leave. With
-    the output ``"posts"`` its rows are points at the ticks at which the window posts, be it nothing, with ``@due``.
+    Its rows have a column ``@due`` more: the time at which a row's leave fell due, where the clock makes it leave.
+    Where rows enter later they have ``@batch due`` too: likewise of their enter. With the output ``"posts"`` its rows
+    are points at the ticks at which the window posts, be it nothing, with ``@due``.
 
     Attributes:
         ticks: The ticks.
@@ -455,10 +459,15 @@ class ClockedWindow(DataWindow):
 
     @cached_property
     def schema(self) -> pa.Schema:
-        due = pa.field(DUE, TIME_TYPE)
         if self.output == "posts":
-            return pa.schema([due])
-        return pa.schema([each for each in super().schema.append(due) if each.name not in self.drops])
+            return pa.schema([pa.field(DUE, TIME_TYPE)])
+        own = [pa.field(name, TIME_TYPE) for name in self.dues]
+        return pa.schema([each for each in (*super().schema, *own) if each.name not in self.drops])
+
+    @property
+    def dues(self) -> tuple[str, ...]:
+        """The columns that it adds."""
+        return (DUE, BATCH_DUE) if self.window.enters == "later" else (DUE,)
 
     def lighter(self, wanted: Collection[str]) -> Node:
         made = super().lighter(wanted)

@@ -11,7 +11,7 @@ import narwhals as nw
 import pyarrow as pa
 
 from gpu_ops.core.time import TICK, TIME_TYPE
-from gpu_ops.core.turns import CLOCK, DUE, ENTERED, GROUPING, IS_NEW, IS_OLD, LEFT, NEW, ORDER, PLACE, ROW
+from gpu_ops.core.turns import BATCH_DUE, CLOCK, DUE, ENTERED, GROUPING, IS_NEW, IS_OLD, LEFT, NEW, ORDER, PLACE, ROW
 from gpu_ops.errors import ColumnError, PlanError
 from gpu_ops.plan.aggregates import Aggregate
 from gpu_ops.plan.expressions import bare_column
@@ -127,7 +127,7 @@ class Deliveries(Node):
         """The columns of rows that it hands on."""
         if self.per == "group":
             return (*self.keys, *self.carried)
-        special = {CLOCK, PLACE, DUE, IS_NEW, IS_OLD, self.passes, *self.drops}
+        special = {CLOCK, PLACE, DUE, BATCH_DUE, IS_NEW, IS_OLD, self.passes, *self.drops}
         return tuple(name for name in self.rows.schema.names if name not in special)
 
     @property
@@ -220,6 +220,7 @@ class Deliveries(Node):
         drops = self.drops | (frozenset(self.droppable) - {*wanted})
         read = {PLACE, IS_NEW, IS_OLD, self.passes, *self._grouped, *({CLOCK, DUE, *self.shown} - drops)}
         read |= {DUE} if self.snapshot is not None else set()
+        read |= {BATCH_DUE} if DUE in read else set()
         if IS_NEW in self.rows.schema.names:
             read |= {name for name in self.rows.schema.names if name.startswith(f"{PLACE} ")}
         names = tuple(name for name in self.rows.schema.names if name in read)

@@ -11,7 +11,7 @@ import narwhals as nw
 import pyarrow as pa
 
 from gpu_ops.core.time import TICK
-from gpu_ops.core.turns import ASK, CLOCK, DUE, PLACE
+from gpu_ops.core.turns import ASK, BATCH_DUE, CLOCK, DUE, PLACE
 from gpu_ops.plan.clock_windows import ClockBatches, ClockedWindow, ClockSpan, UntilTick
 from gpu_ops.plan.deliveries import Deliveries
 from gpu_ops.plan.expressions import column_names
@@ -186,11 +186,11 @@ def _over_arrivals(node: Expressions, rows: Node) -> Node | None:
     known = [*node.input.schema.names, "start", "end"]
     if isinstance(node, Filter):
         reads = column_names(node.condition, known)
-        return None if {DUE, "end"} & {*reads} else node.over(rows)
+        return None if {DUE, BATCH_DUE, "end"} & {*reads} else node.over(rows)
     if not isinstance(node, Project):
         return None
-    own = [each for each in node.expressions if column_names(each, known) != [DUE]]
-    if any({DUE, "end"} & {*column_names(each, known)} for each in own):
+    own = [each for each in node.expressions if column_names(each, known) not in ([DUE], [BATCH_DUE])]
+    if any({DUE, BATCH_DUE, "end"} & {*column_names(each, known)} for each in own):
         return None
     made = replace(node, input=rows, expressions=tuple(own))
     if not node.keep and CLOCK not in made.schema.names:

@@ -10,7 +10,7 @@ import narwhals as nw
 import pyarrow as pa
 
 from gpu_ops.core.time import TICK
-from gpu_ops.core.turns import ASK, CLOCK, DUE, IS_NEW, IS_OLD, ORDER, PLACE, ROW, of_stream
+from gpu_ops.core.turns import ASK, BATCH_DUE, CLOCK, DUE, IS_NEW, IS_OLD, ORDER, PLACE, ROW, of_stream
 from gpu_ops.plan.clock_windows import ClockSpan, UntilTick
 from gpu_ops.plan.deliveries import Deliveries
 from gpu_ops.plan.expressions import column_names, names_read, output_schema
@@ -21,7 +21,7 @@ from gpu_ops.plan.splits import Split, matched, one_order
 from gpu_ops.plan.turn_joins import TurnJoin
 from gpu_ops.plan.walked_deliveries import parted
 
-_SPECIAL = frozenset({PLACE, CLOCK, DUE, IS_NEW, IS_OLD, "start", "end"})
+_SPECIAL = frozenset({PLACE, CLOCK, DUE, BATCH_DUE, IS_NEW, IS_OLD, "start", "end"})
 
 _BY_PLACES = tuple(RowKey(of_stream(PLACE, number)) for number in range(2))
 

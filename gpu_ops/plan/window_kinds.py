@@ -206,6 +206,8 @@ class Membership:
         memo: int64 for each row a number that the window needs in the next step, as its `RowNote` declares; None if
             these numbers do not change.
         fell: With a clock: int64 for each row the time at which its leave fell due; `UNKNOWN` if a row makes it leave.
+        came: With a clock that completes batches: likewise the time at which its enter fell due; it is ignored for a
+            row that entered in an earlier step. None for most windows.
         posts: With a clock: (int64 indices of the ticks at which a window posts, be it nothing; int64 times at which
             that fell due); None for most windows.
     """
@@ -218,6 +220,7 @@ class Membership:
     noted: Any | None = None
     memo: Any | None = None
     fell: Any | None = None
+    came: Any | None = None
     posts: tuple[Any, Any] | None = None
 
 

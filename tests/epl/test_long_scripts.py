@@ -15,8 +15,8 @@ from tests.support.epl_scripts import SCHEMA, Scenario, joins, played, same_trac
 from tests.support.examples import by_default
 
 _LONG = scripts(most=150, least=100)
-_OPEN = re.compile(r"#time(_length)?_batch.* output |(irstream|rstream) .* group by .* output first ")
-"""Statements that docs/epl.md says are other than in Esper: batches of time at rates, old rows of `first` of groups."""
+_OPEN = re.compile(r"#time_length_batch.* output |(irstream|rstream) .* group by .* output first ")
+"""Statements that docs/epl.md says are other than in Esper: batches of time and length at rates, old rows of `first` of groups."""
 
 
 @pytest.mark.slow

@@ -691,7 +691,7 @@ def by_ticks(
 ) -> Any:  # fmt: skip
     """One row or one tick at a time."""
     none = 1 << 62
-    enter, leave, fell = (np.full(len(place), none) for _ in range(3))
+    enter, leave, came, fell = (np.full(len(place), none) for _ in range(4))
     over, over_fell, after = (np.full(len(begins), none) for _ in range(3))
     fired = np.zeros(len(ticks), np.bool_)
     for group, (begin, end) in enumerate(zip(begins.tolist(), ends.tolist(), strict=True)):
@@ -711,12 +711,12 @@ def by_ticks(
                     continue
                 fired[tick], why = True, timer
                 timer = int(tick_due[tick]) if gathers or had or runs else none
-            leave[out], fell[out], enter[gathers] = at, why, at
+            leave[out], fell[out], enter[gathers], came[gathers] = at, why, at, why
             if is_first:
                 over[group], over_fell[group], is_first = at, why, False
             out, gathers, had = gathers, [], bool(gathers)
         after[group] = timer
-    return enter, leave, fell, over, over_fell, after, fired
+    return enter, leave, came, fell, over, over_fell, after, fired
 
 
 CONTRACTS = {

@@ -150,11 +150,11 @@ def clocked_batches(
     tick_due: Array,
     count: int,
     runs: int,
-) -> tuple[Array, Array, Array, Array, Array, Array, Array]:
+) -> tuple[Array, Array, Array, Array, Array, Array, Array, Array]:
     """When batches are complete that rows or ticks complete: round k takes the k-th batch of every group."""
     xp, none = array_namespace(place), 1 << 62
     groups, rows, ticks = begins.shape[0], place.shape[0], tick_place.shape[0]
-    enter, leave, fell = (xp.full(rows, none, dtype=xp.int64) for _ in range(3))
+    enter, leave, came, fell = (xp.full(rows, none, dtype=xp.int64) for _ in range(4))
     over, over_fell = (xp.full(groups, none, dtype=xp.int64) for _ in range(2))
     after, fired = xp.asarray(timers, copy=True), xp.zeros(ticks + 1, dtype=xp.bool)
     # One row and one tick more, past all others, that searches may land on.
@@ -188,10 +188,11 @@ def clocked_batches(
         if first:
             over[group], over_fell[group], first = at, why, False
         source, offset = expand(upto - row)
-        enter[xp.take(row, source) + offset] = xp.take(at, source)
+        entering = xp.take(row, source) + offset
+        enter[entering], came[entering] = xp.take(at, source), xp.take(why, source)
         after[group] = following
         low, high, had, row, timer = row, upto, upto > row, upto, following
-    return enter, leave, fell, over, over_fell, after, fired[:ticks]
+    return enter, leave, came, fell, over, over_fell, after, fired[:ticks]
 
 
 def _first_past(xp: Any, places: Array, low: Array, high: Array, limit: Array) -> Array:

@@ -228,7 +228,7 @@ def clocked_batches(
     tick_due: Ints,
     count: int,
     runs: int,
-) -> tuple[Ints, Ints, Ints, Ints, Ints, Ints, Bools]:
+) -> tuple[Ints, Ints, Ints, Ints, Ints, Ints, Ints, Bools]:
     """When batches are complete that ``count`` rows complete, or a tick at or past a timer.
 
     Examples:
@@ -236,10 +236,11 @@ def clocked_batches(
         >>> ticks = np.array([5, 7]), np.array([40, 60]), np.array([50, 70])
         >>> found = clocked_batches(np.array([2, 4]), np.array([10, 10]), one, np.array([2]), none, no, *ticks, 9, 0)
         >>> [each.tolist() for each in found]
-        [[5, 5], [7, 7], [50, 50], [5], [10], [70], [True, True]]
+        [[5, 5], [7, 7], [10, 10], [50, 50], [5], [10], [70], [True, True]]
     """
     rows, ticks = place.size, tick_place.size
-    enter, leave, fell = np.full(rows, _NONE), np.full(rows, _NONE), np.full(rows, _NONE)
+    enter, leave = np.full(rows, _NONE), np.full(rows, _NONE)
+    came, fell = np.full(rows, _NONE), np.full(rows, _NONE)
     over, over_fell, after = np.full(begins.size, _NONE), np.full(begins.size, _NONE), np.full(begins.size, _NONE)
     fired = np.zeros(ticks, np.bool_)
     for group in range(begins.size):
@@ -265,7 +266,7 @@ def clocked_batches(
             leave[low:high], fell[low:high] = at, why
             if first:
                 over[group], over_fell[group], first = at, why, False
-            enter[row:upto] = at
+            enter[row:upto], came[row:upto] = at, why
             low, high, had, row, timer = row, upto, upto > row, upto, following
         after[group] = timer
-    return enter, leave, fell, over, over_fell, after, fired
+    return enter, leave, came, fell, over, over_fell, after, fired

@@ -9,7 +9,7 @@ import narwhals as nw
 import pyarrow as pa
 
 from gpu_ops.core.time import MAX_TIME
-from gpu_ops.core.turns import CLOCK, DUE, PLACE, of_stream
+from gpu_ops.core.turns import BATCH_DUE, CLOCK, DUE, PLACE, of_stream
 from gpu_ops.epl import queries as q
 from gpu_ops.epl.planning.parts import parts
 from gpu_ops.plan.expressions import bare_column
@@ -98,7 +98,7 @@ def join_of(
         if always is None:
             value = nw.when(~nw.col(of_stream(PLACE, 0)).is_null()).then(value).otherwise(nw.col(of_stream(name, 1)))
         known.append(value.alias(name))
-    return extended(made, [*known, last.alias(DUE)]), held
+    return extended(made, [*known, last.alias(DUE), last.alias(BATCH_DUE)]), held
 
 
 def _required(query: q.Query, streams: Sequence[BoundStream]) -> set[int]:

@@ -8,7 +8,7 @@ import narwhals as nw
 import pyarrow as pa
 
 from gpu_ops.core.time import TICK, TIME_TYPE
-from gpu_ops.core.turns import CLOCK, DUE, INSTANCE, PLACE
+from gpu_ops.core.turns import BATCH_DUE, CLOCK, DUE, INSTANCE, PLACE
 from gpu_ops.epl import queries as q
 from gpu_ops.epl import statements as s
 from gpu_ops.epl.column_names import column_names
@@ -122,7 +122,7 @@ def _limits(views: Sequence[q.View], schema: pa.Schema, within: tuple[str, ...])
 
 def _moves(rows: Node, hidden: list[str], ledger: Ledger) -> Node:
     """What enters and leaves, as new and old rows that are points."""
-    names = [name for name in rows.schema.names if name not in {PLACE, CLOCK, DUE}]
+    names = [name for name in rows.schema.names if name not in {PLACE, CLOCK, DUE, BATCH_DUE}]
     kept = [*dict.fromkeys([*names, *hidden])]
     came = extended(rows, [nw.col(CLOCK).alias(CAME)])
     return Deliveries(selected(came, [*kept, CAME, PLACE]), ledger.ticks, "row", old=True)

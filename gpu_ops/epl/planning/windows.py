@@ -255,7 +255,7 @@ class _WindowPlanner:
             if not _by_clock(kind):
                 return selected(DataWindow(below, kind, within, (PLACE,), output), names)
             window = ClockedWindow(below, kind, within, (PLACE,), output, ticks=self.ticks)
-            return window if output == "posts" else selected(window, [*names, DUE])
+            return window if output == "posts" else selected(window, [*names, *window.dues])
 
         rows = rows_of("alive")
         content = rows_of("gathering") if made.batches else rows

@@ -18,6 +18,7 @@ from gpu_ops.core.state_tables import Field, StateTable, Tables
 from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK, TIME_TYPE
 from gpu_ops.core.turns import (
     ASK,
+    BATCH_DUE,
     CLOCK,
     DUE,
     EMPTY,
@@ -77,6 +78,7 @@ class DeliveriesOperator(InParts, nodes=(Deliveries,)):
         self._levels = GroupLevels(node, device)
         self._values = self._levels.values
         self._times = None if node.snapshot is None else FiringTimes(node.snapshot, device)
+        self._posts: Events | None = None  # those of the step
         asked = node.content or self._times is not None
         self._at_once = at_once and node.when_asked
         keeps = self._at_once or node.waiting is not None or (asked and node.per == "row")
@@ -109,7 +111,7 @@ class DeliveriesOperator(InParts, nodes=(Deliveries,)):
         pieces = [fed] if not self._one_by_one else [StepInput(fed.events, fed.opened), StepInput(closed=fed.closed)]
         every = [changes_of(each, cti, device) for each in pieces]
         changes = every[0]
-        posts = concat(given[2].events, device) if self._node.posts is not None else None
+        posts = self._posts = concat(given[2].events, device) if self._node.posts is not None else None
         waiting = None if self._node.waiting is None else changes_of(given[-1], cti, device)
         made: list[Events] = []
         begin = self._done
@@ -157,7 +159,7 @@ class DeliveriesOperator(InParts, nodes=(Deliveries,)):
         return [_Ask(place + 1, place, HELD) for place in places]
 
     def _outputs(self, changes: Changes | None, ticks: Events | None) -> Outputs | None:
-        """Where a rate outputs, with what leaves there, unless that fell due later; None if no rate does."""
+        """Where a rate outputs, with what happens there, unless that fell due later; None if no rate does."""
         if self._times is None:
             return None
         device = self._device
@@ -178,15 +180,10 @@ class DeliveriesOperator(InParts, nodes=(Deliveries,)):
         return Outputs(place, limit)
 
     def _fell_later(self, changes: Changes, firings: Firings) -> Any:
-        """bool: at which firings what leaves there fell due later than the firing did."""
-        columns, take = self._device.columns, self._device.kernels.take
-        _, go = self._delivered(changes)
-        left = take(changes.leave, go)
-        number = np.minimum(np.searchsorted(firings.place, left), len(firings) - 1)
-        here = self._device.kernels.keep(take(firings.place, number) == left)
-        if not len(here):
-            return np.zeros_like(firings.place, dtype=np.bool_)
-        due, valid = columns.values(self._due(firings.place, changes, take(go, here)), DUE)
+        """bool: at which firings what enters or leaves there fell due later than the firing did."""
+        columns = self._device.columns
+        come, go = self._delivered(changes)
+        due, valid = columns.values(self._due(firings.place, changes, come, go), DUE)
         return (due > firings.due) if valid is None else (due > firings.due) & valid
 
     def _passing(self, changes: Changes) -> Changes:
@@ -236,7 +233,7 @@ class DeliveriesOperator(InParts, nodes=(Deliveries,)):
             made += self._content(ask)
         for values in self._values:
             values.rest()
-        return [self._finished(each, clocks, changes, go) for each in made]
+        return [self._finished(each, clocks, changes, come, go) for each in made]
 
     def _single_rows(self, pieces: Sequence[Changes | None], clocks: tuple[Any, Any], ask: _Ask | None) -> list[Events]:
         """A part of a step where each row stands for itself: piece by piece."""
@@ -247,10 +244,10 @@ class DeliveriesOperator(InParts, nodes=(Deliveries,)):
                 if self._held is not None and self._node.waiting is None:
                     self._held.step(changes)
                 come, go = self._delivered(changes)
-                made += [self._finished(some, clocks, changes, go) for some in self._by_row(changes, come, go)]
+                made += [self._finished(some, clocks, changes, come, go) for some in self._by_row(changes, come, go)]
         if ask is not None:
             none = no_changes(self._node.rows.schema, self._device)
-            made += [self._finished(some, clocks, none, none.enter) for some in self._content(ask)]
+            made += [self._finished(some, clocks, none, none.enter, none.enter) for some in self._content(ask)]
         return made
 
     def _output(
@@ -280,7 +277,7 @@ class DeliveriesOperator(InParts, nodes=(Deliveries,)):
             made.append(self._nothing_at(outputs.place[without]))
         for values in self._values:
             values.rest()
-        return [self._finished(each, clocks, passing, go) for each in made]
+        return [self._finished(each, clocks, passing, come, go) for each in made]
 
     def _step_values(self, whole: Changes, passing: Changes, until: int, *, forced: bool) -> Edges | None:
         """Take in what enters and leaves a part of a step.
@@ -472,7 +469,7 @@ class DeliveriesOperator(InParts, nodes=(Deliveries,)):
         placed = columns.build({ORDER: (order.astype(np.int64, copy=False), None, pa.int64())})
         return Events(places, TICK, self._beside(frame, kinds, placed))
 
-    def _finished(self, made: Events, clocks: tuple[Any, Any], changes: Changes, go: Any) -> Events:
+    def _finished(self, made: Events, clocks: tuple[Any, Any], changes: Changes, come: Any, go: Any) -> Events:
         """The rows with all columns of the schema."""
         columns, schema, take = self._device.columns, self._node.schema, self._device.kernels.take
         parts = [made.frame]
@@ -480,7 +477,7 @@ class DeliveriesOperator(InParts, nodes=(Deliveries,)):
             at = np.searchsorted(clocks[0], made.start, side="right") - 1
             parts.append(columns.build({CLOCK: (take(clocks[1], at), None, TIME_TYPE)}))
         if DUE in schema.names:
-            parts.append(self._due(made.start, changes, go))
+            parts.append(self._due(made.start, changes, come, go))
         known = set(made.frame.columns) | {CLOCK, DUE}
         missing = [field for field in schema if field.name not in known]
         if missing:
@@ -488,13 +485,22 @@ class DeliveriesOperator(InParts, nodes=(Deliveries,)):
             parts.append(columns.nulls(none, len(made)))
         return Events(made.start, TICK, columns.select(columns.beside(*parts), schema.names))
 
-    def _due(self, places: Any, changes: Changes, go: Any) -> Any:
-        """When what leaves at some places fell due: the oldest of each place."""
+    def _due(self, places: Any, changes: Changes, come: Any, go: Any) -> Any:
+        """When what the clock makes enter or leave at some places fell due: the oldest of each place."""
         columns, take = self._device.columns, self._device.kernels.take
-        due, valid = columns.values(columns.take(changes.frame, go), DUE)
-        left = take(changes.leave, go)
-        if valid is not None:
-            due, left = due[valid], left[valid]
+        found = []
+        for name, at, when in ((BATCH_DUE, come, changes.enter), (DUE, go, changes.leave)):
+            if name in changes.frame.columns:
+                own, moved_at = take(columns.values(changes.frame, name)[0], at), take(when, at)
+                number = np.searchsorted(places, moved_at)
+                none = np.zeros_like(at, dtype=np.bool_)
+                here = take(places, np.minimum(number, len(places) - 1)) == moved_at if len(places) else none
+                valid = columns.values(changes.frame, name)[1]
+                some = self._device.kernels.keep(here if valid is None else here & take(valid, at))
+                found.append((take(own, some), take(moved_at, some)))
+        if self._posts is not None:
+            found.append((columns.values(self._posts.frame, DUE)[0], self._posts.start))
+        due, left = (np.concatenate(each) for each in zip(*found, strict=True))
         order = stable_order([left, due], left, self._device)
         due, left = due[order], left[order]
         if not len(left):

@@ -62,6 +62,7 @@ class WalkedDeliveriesOperator(InParts, nodes=(WalkedDeliveries,)):
         self._waiting, self._kept, self._gathering = (RowRuns((each,), device) for each in ("low", "high", "high"))
         self._point = UNKNOWN if self._batches is None or self._batches.align is None else self._batches.align
         self._ticks, self._asks = TickQueue(device), AskQueue(device)
+        self._batch_due: Any = None  # when the batches of a part's entering rows fell due
 
     @property
     def _batches(self) -> ClockBatches | None:
@@ -139,7 +140,7 @@ class WalkedDeliveriesOperator(InParts, nodes=(WalkedDeliveries,)):
             return ([], none) if fresh is None else ([fresh], fresh.low)
         parts = [] if moves.last is None else self._gathering.due(moves.last)
         parts += [] if fresh is None or not len(fresh) else [fresh]
-        entering, places = list[AxisRows](), list[Any]()
+        entering, places, came = list[AxisRows](), list[Any](), [none]
         for rows in parts:
             self._check(rows.high)
             enter, leave = self._posted(window.span, rows.high, moves)
@@ -148,7 +149,9 @@ class WalkedDeliveriesOperator(InParts, nodes=(WalkedDeliveries,)):
             if len(enter):
                 entering.append(replace(rows.cut(0, len(enter), device), high=leave))
                 places.append(enter)
+                came.append(rows.high[: len(enter)])
         enter = places[0] if len(places) == 1 else np.concatenate([none, *places])
+        self._batch_due = np.concatenate(came)
         if len(places) > 1:
             self._check(enter)
         return entering, enter
@@ -236,13 +239,16 @@ class WalkedDeliveriesOperator(InParts, nodes=(WalkedDeliveries,)):
             marks = TurnMarks(*moved(enter, leave, self._device))
         return self._times.step(marks, (moves.place, moves.clock))
 
-    def _limits(self, rows: AxisRows, leave: Any, firings: Firings) -> Any:
-        """int64: behind each output's place, or at it, if what leaves there fell due later than the output."""
+    def _limits(self, rows: AxisRows, enter: Any, leave: Any, firings: Firings) -> Any:
+        """int64: behind each output's place, or at it, if what happens there fell due later than the output."""
         limits, take = firings.place + 1, self._device.kernels.take
-        if not len(leave) or not len(firings):
-            return limits
-        at = np.minimum(np.searchsorted(leave, firings.place), len(leave) - 1)
-        return limits - ((take(leave, at) == firings.place) & (take(rows.high, at) > firings.due))
+        late = np.zeros_like(limits, dtype=np.bool_)
+        entering = [(enter, self._batch_due)] if self._batches is not None else []
+        for places, dues in [*entering, (leave, rows.high)] if len(firings) else []:
+            if len(places):
+                at = np.minimum(np.searchsorted(places, firings.place), len(places) - 1)
+                late |= (take(places, at) == firings.place) & (take(dues, at) > firings.due)
+        return limits - late
 
     def _walked(
         self, rows: AxisRows, enter: Any, leave: Any, firings: Firings | None, ask: int | None, limit: int
@@ -262,7 +268,7 @@ class WalkedDeliveriesOperator(InParts, nodes=(WalkedDeliveries,)):
             values.take_in(rows.frame, codes, walk, first, last, limit)
             made += self._each_turn(groups, group[len(group) - len(place) :], place, order)
         else:
-            limits = self._limits(rows, leave, firings)
+            limits = self._limits(rows, enter, leave, firings)
             first, last, group, moment, earlier, order = kernels.output_rows(
                 local, enter, leave, limits, touched, len(groups), based
             )

@@ -148,6 +148,7 @@ def _clock_batches(window: ClockBatches, held: WindowRows, device: Device) -> Me
     by_none = _by_none(held)
     membership = Membership(kernels.take(enter, run), kernels.take(leave, run), by_none, by_none, None, points)
     membership.memo, membership.fell = kernels.take(memo, run), kernels.take(over, run)
+    membership.came = kernels.take(due, run)
     # Rows of groups that were not due may not be shown: nothing has become of them.
     before = np.where(held.due <= _last(ticks), UNKNOWN, held.due)
     if not window.runs:
@@ -233,11 +234,11 @@ def _clock_length_batches(window: ClockLengthBatches, held: WindowRows, device: 
         window.count,
         int(window.runs),
     )
-    enter, leave, fell, over, over_fell, timers, fired = found
+    enter, leave, came, fell, over, over_fell, timers, fired = found
     is_out = held.enter != UNKNOWN
     leave, fell = (np.where(is_out, first[held.code], each) for each, first in ((leave, over), (fell, over_fell)))
     enter = np.where(is_out, held.enter, enter)
-    membership = Membership(enter, leave, _by_none(held), _by_none(held), timers, timers, fell=fell)
+    membership = Membership(enter, leave, _by_none(held), _by_none(held), timers, timers, fell=fell, came=came)
     if window.runs:
         posts = kernels.keep(fired)
         membership.posts = posts, ticks.clocks_at(posts)

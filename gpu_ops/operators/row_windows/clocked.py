@@ -12,7 +12,7 @@ import pyarrow as pa
 from gpu_ops.core.polars_frames import empty_table
 from gpu_ops.core.state_tables import StateTable, Tables
 from gpu_ops.core.time import MAX_TIME, TICK, TIME_TYPE
-from gpu_ops.core.turns import DUE
+from gpu_ops.core.turns import BATCH_DUE, DUE
 from gpu_ops.devices import Device
 from gpu_ops.operators.aggregates.block import Column
 from gpu_ops.operators.events import Events, concat, present
@@ -102,19 +102,19 @@ class IncrementalClockedWindow(IncrementalDataWindow, nodes=(ClockedWindow,)):
         return AxisRows(none.astype(np.int32), none, none, made, columns.from_arrow(empty_table(schema)))
 
     def _given(self, found: Settled) -> Settled:
-        """The rows with the columns that are read, and the times at which their leaves fell due."""
+        """The rows with the columns that are read, and the times at which their leaves, or their batches, fell due."""
         if self._node.output == "posts":
             return found
-        columns, fell, leave = self._device.columns, found.membership.fell, found.membership.leave
-        names = self._node.schema.names
-        frame = columns.select(found.rows.frame, [name for name in names if name != DUE])
-        if DUE in names:
-            if fell is None:
-                fell = np.full_like(found.rows.low, UNKNOWN)
-            known = (fell != UNKNOWN) & (leave < MAX_TIME)
-            due = columns.build({DUE: (np.where(known, fell, 0), None if bool(known.all()) else known, TIME_TYPE)})
-            frame = columns.beside(frame, due)
-        return replace(found, rows=replace(found.rows, frame=frame))
+        columns, membership, names = self._device.columns, found.membership, self._node.schema.names
+        times = {DUE: (membership.fell, membership.leave), BATCH_DUE: (membership.came, membership.enter)}
+        parts = [columns.select(found.rows.frame, [name for name in names if name not in times])]
+        for name, (fell, at) in times.items():
+            if name in names:
+                due = np.full_like(found.rows.low, UNKNOWN) if fell is None else fell
+                known = (due != UNKNOWN) & (at < MAX_TIME)
+                given = np.where(known, due, 0), None if bool(known.all()) else known, TIME_TYPE
+                parts.append(columns.build({name: given}))
+        return replace(found, rows=replace(found.rows, frame=columns.beside(*parts)))
 
     def _posts(self, found: Settled) -> list[Events]:
         """A point where the window posts."""

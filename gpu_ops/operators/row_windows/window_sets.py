@@ -91,7 +91,7 @@ def together(window: WindowSet, held: WindowRows, device: Device) -> Membership:
         enter, leave, entered, left, due=array(due), noted=array(timers) if timers else None, memo=array(memo)
     )
     if clock is not None:
-        made.fell = array(found.fell)
+        made.fell, made.came = array(found.fell), array(found.came)
         made.posts = array(sorted(found.posts)), array([found.posts[at] for at in sorted(found.posts)])
     return made
 
@@ -209,8 +209,8 @@ def _ends(window: UntilTime, held: WindowRows, device: Device) -> Any:
 class _EntersAndLeaves:
     """When each row enters and leaves, and with which row; -1 if time makes it enter or leave.
 
-    With a clock ``fell`` has the times at which leaves fell due, ``falls`` the one that is being done, and ``posts``
-    when those of the ticks at which a window posts did.
+    With a clock ``came`` and ``fell`` have the times at which enters and leaves fell due, ``falls`` the one that is
+    being done, and ``posts`` when those of the ticks at which a window posts did.
     """
 
     def __init__(self, enter: list[int], *, shows_refused: bool) -> None:
@@ -218,14 +218,14 @@ class _EntersAndLeaves:
         self._shows_refused = shows_refused
         self.enter, self.leave = enter, [UNKNOWN] * rows
         self.entered, self.left = [-1] * rows, [-1] * rows
-        self.fell = [UNKNOWN] * rows
+        self.came, self.fell = [UNKNOWN] * rows, [UNKNOWN] * rows
         self.falls = UNKNOWN
         self.posts: dict[int, int] = {}
 
     def comes(self, row: int, time: int, by: int) -> None:
         """A row enters, unless it has been in before."""
         if self.enter[row] == UNKNOWN:
-            self.enter[row], self.entered[row] = time, by
+            self.enter[row], self.entered[row], self.came[row] = time, by, self.falls
 
     def passes(self, row: int, time: int) -> None:
         """A row is refused as it comes: it is in for a tick, if that is shown."""

@@ -354,11 +354,14 @@ class Time(_Held):
         self._span = span_of(span, place.scope(None))
         self._times: dict[int, int] = {}
         self._slot = place.slot()
+        self._callback: Callback | None = None
 
     def update(self, new: Listed, old: Listed) -> None:
         gone = self._give_back(old)
         if new and not self._held:
-            self.place.clock.after(self._span.after(self._now) - self._now, self._slot, self._expire)
+            # One that waits for events that another window has dropped since gives way.
+            self.place.clock.cancel(self._callback)
+            self._callback = self.place.clock.after(self._span.after(self._now) - self._now, self._slot, self._expire)
         self._held += new
         self._times |= {id(event): self._now for event in new}
         self.post(new, gone)
@@ -372,7 +375,7 @@ class Time(_Held):
             self.post([], gone)
         if self._held:
             oldest = self._times[id(self._held[0])]
-            self.place.clock.after(self._span.after(oldest) - self._now, self._slot, self._expire)
+            self._callback = self.place.clock.after(self._span.after(oldest) - self._now, self._slot, self._expire)
 
 
 class FirstTime(_Held):

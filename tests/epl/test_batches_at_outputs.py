@@ -1,0 +1,130 @@
+"""Batches of time beside outputs by the clock: of what one turn finds due, each falls due at its own time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpu_ops import epl
+from tests.support.epl_interpreter import Interpreter
+from tests.support.epl_on_runtime import RuntimeEngine
+from tests.support.epl_scripts import NAME, SCHEMA, Advance, Scenario, Send, Step, done, played, same_traces
+from tests.support.examples import examples
+
+
+def _event(stamp: int, key: str = "a") -> Send:
+    return Send("A", {"k": key, "v": 2, "x": 0.0, "ts": stamp})
+
+
+# Clock (s)   0    1    2    3    4  4.3  5    6  6.2
+# A           1                      2
+# turns       |         |    |       |            |
+# batches               {1}       {}           {2}
+# outputs          due       due  due     due
+#
+# The turn at 6.2 finds the output of 5 and the batch of 6 due. They are done in this order: the output has no row.
+_STEPS: list[Step] = [_event(1), Advance(2000), Advance(3000), Advance(4300), _event(2), Advance(6200), Advance(6400)]
+
+
+@pytest.mark.parametrize("device", ["cpu", "array"])
+@pytest.mark.parametrize(
+    ("select", "at_3000", "at_6200"),
+    [
+        ("count(*) as n from A#time_batch(2 sec)", [{"n": 1}], [{"n": 0}]),
+        ("maxby(v).ts as t from A#time_batch(2 sec)", [{"t": 1}], [{"t": None}]),
+        ("count(*) as n from A#time_length_batch(2 sec, 9)", [{"n": 1}], [{"n": 0}]),
+    ],
+)
+def test_an_output_does_not_see_the_batch_that_falls_due_behind_it(
+    device: str, select: str, at_3000: list[object], at_6200: list[object]
+) -> None:
+    scenario = Scenario(f"@name('{NAME}') select {select} output every 1 sec", tuple(_STEPS), in_any_order=True)
+    found = played(scenario, RuntimeEngine(SCHEMA, device=device))
+    assert [new for new, _ in found[2]] == [at_3000]
+    assert [new for new, _ in found[5]] == [at_6200]
+    assert same_traces(found, played(scenario, Interpreter(SCHEMA)), scenario)
+
+
+_BATCHES = [
+    "#time_batch(2 sec)",
+    "#time_batch(2 sec, 500)",
+    "#time_batch(1500 msec, 'FORCE_UPDATE')",
+    "#time_batch(1 sec, 'START_EAGER')",
+    "#time_length_batch(2 sec, 2)",
+    "#time_length_batch(1 sec, 3, 'FORCE_UPDATE')",
+    "#time_batch(2 sec)#time(3 sec)",
+    "#groupwin(k)#time_batch(2 sec)",
+]
+_ITEMS = [
+    "count(*) as n, sum(v) as s",
+    "maxby(v).ts as t, count(*) as n",
+    "k, v",
+    "k, count(*) as n|group by k",
+    "k, v, count(*) as n|group by k",
+    "k, v, count(*) as n|group by rollup(k, v)",
+    "v, count(*) as n",
+]
+_OUTPUTS = ["every 1 sec", "last every 1 sec", "all every 1500 msec", "first every 1 sec"]
+_OUTPUTS += ["every 2 events", "last every 1 sec", "after 1 sec every 1 sec"]
+
+
+@st.composite
+def _coarse(draw: st.DrawFn) -> tuple[Step, ...]:
+    """Few events, and turns that find several times due."""
+    now, steps = 0, list[Step]()
+    values = st.sampled_from([0, 1, 2, None])
+    for each in draw(
+        st.lists(st.none() | st.sampled_from([250, 1000, 1300, 2000, 2500, 3700]), min_size=3, max_size=14)
+    ):
+        if each is None:
+            steps.append(Send("A", {"k": draw(st.sampled_from("ab")), "v": draw(values), "x": None, "ts": len(steps)}))
+        else:
+            now += each
+            steps.append(Advance(now))
+    return tuple(steps)
+
+
+@st.composite
+def _scenarios(draw: st.DrawFn) -> Scenario:
+    window, output = draw(st.sampled_from(_BATCHES)), draw(st.sampled_from(_OUTPUTS))
+    items, _, grouping = draw(st.sampled_from(_ITEMS)).partition("|")
+    selector = draw(st.sampled_from(["", "irstream ", "rstream "]))
+    text = f"select {selector}{items} from A{window} {grouping} output {output}"
+    return Scenario(f"@name('{NAME}') {text}", draw(_coarse()), in_any_order=True)
+
+
+@pytest.mark.parametrize("device", ["cpu", "array"])
+@given(_scenarios())
+@examples(30, dear=True)
+def test_outputs_over_batches_are_those_of_the_interpreter(device: str, scenario: Scenario) -> None:
+    found = played(scenario, RuntimeEngine(SCHEMA, device=device))
+    assert same_traces(found, played(scenario, Interpreter(SCHEMA)), scenario)
+
+
+@given(_scenarios(), st.data())
+@examples(20, dear=True)
+def test_a_checkpoint_between_what_falls_due_changes_nothing(
+    tmp_path_factory: pytest.TempPathFactory, scenario: Scenario, data: st.DataObject
+) -> None:
+    path: Path = tmp_path_factory.mktemp("kept") / "runtime.checkpoint"
+    engine, stop = RuntimeEngine(SCHEMA), data.draw(st.integers(0, len(scenario.steps) - 1))
+    engine.deploy(scenario.text)
+    found = []
+    for at, step in enumerate(scenario.steps):
+        if at == stop:
+            engine.runtime.checkpoint(path)
+            engine.runtime = epl.Runtime.restore(path)
+        found.append(done(step, engine))
+    assert same_traces(found, played(scenario, RuntimeEngine(SCHEMA)), scenario)
+
+
+@pytest.mark.parametrize("output", ["every 1 sec", "snapshot every 1 sec"])
+def test_a_join_over_batches(output: str) -> None:
+    """A join makes its rows after all that falls due at a turn."""
+    text = f"select count(*) as n from A#time_batch(2 sec) as a, B#keepall as b where a.k = b.k output {output}"
+    steps: list[Step] = [Send("B", {"k": "a", "w": 1}), *_STEPS]
+    scenario = Scenario(f"@name('{NAME}') {text}", tuple(steps), in_any_order=True)
+    assert same_traces(played(scenario, RuntimeEngine(SCHEMA)), played(scenario, Interpreter(SCHEMA)), scenario)
