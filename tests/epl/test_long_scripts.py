@@ -16,7 +16,7 @@ from tests.support.examples import by_default
 
 _LONG = scripts(most=150, least=100)
 _OPEN = re.compile(r"#time_length_batch.* output |(irstream|rstream) .* group by .* output first ")
-"""Statements that docs/epl.md says are other than in Esper: batches of time and length at rates, old rows of `first` of groups."""
+"""What docs/epl.md says is other than in Esper: `#time_length_batch` at rates, old rows of `first` of groups."""
 
 
 @pytest.mark.slow
