@@ -58,8 +58,8 @@ MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 BY_FILE_SYSTEM = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 """Which of Spark's classes writes its part of a checkpoint: a setting, and its value while a query of ours starts."""
 
-_POLL = 0.01
-"""Seconds between two looks whether a query has opened its sources."""
+_POLL, _LOOKS = 0.01, 1_000
+"""Seconds between two looks whether a query has opened its sources, and after how many it is not waited for."""
 
 
 @dataclass(frozen=True)
@@ -422,7 +422,9 @@ def start(epochs: StreamDriver, trigger: Mapping[str, Any] | None, name: str | N
         writer = writer.queryName(name)
     with _few_processes(epochs.plan.session):
         running = writer.start()
-        while running.isActive and running.status["message"].startswith("Initializing"):
+        for _ in range(_LOOKS):
+            if not running.isActive or not running.status["message"].startswith("Initializing"):
+                break
             time.sleep(_POLL)
     return running
 
