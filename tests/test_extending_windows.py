@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import gpu_ops as g
 from gpu_ops.errors import ColumnError, PlanError, SourceError
-from gpu_ops.extend import OUT, UNKNOWN, DataWindowKind, GridKind, Membership, RowHalo, WindowRows
+from gpu_ops.extend import OUT, UNKNOWN, DataWindowKind, GridKind, Membership, NoHalo, RowHalo, WindowRows
 from tests.support import data_window_reference as brute
 from tests.support import reference
 from tests.support.data_windows import ASKED, EVENTS, KEYS, pushed, source
@@ -132,6 +132,25 @@ class LongAfterTheNext(DataWindowKind):
         return Membership(held.start, leave, np.arange(len(held), like=held.start), left)
 
 
+@dataclass(frozen=True)
+class ForAWhile(DataWindowKind):
+    """Each event is in for so many ticks; that it stays in its halo says nothing where it depends on no others."""
+
+    ticks: int
+
+    enters = "at its start"
+    leaves = "known"
+    ties = "alike"
+    remains = "nothing"
+    stays_in_halo = True
+    halo = NoHalo()
+
+    def memberships(self, held: WindowRows, device: Any) -> Membership:
+        del device
+        none = np.full_like(held.start, -1)
+        return Membership(held.start, held.start + self.ticks, np.arange(len(held), like=held.start), none)
+
+
 def last_of_each(count: int, by: str) -> brute.Window:
     def memberships(rows: list[Event]) -> list[brute.Stay]:
         found: list[brute.Stay] = []
@@ -165,11 +184,16 @@ def long_after_the_next(more: int) -> brute.Window:
     return memberships
 
 
+def for_a_while(ticks: int) -> brute.Window:
+    return lambda rows: [((row.start, at), (row.start + ticks, -1)) for at, row in enumerate(rows)]
+
+
 KINDS: dict[str, tuple[DataWindowKind, brute.Window]] = {
     "last of each": (LastOfEach(2, "v"), last_of_each(2, "v")),
     "until flag": (UntilFlag("v"), until_flag("v")),
     "until the nth": (UntilTheNth(3), brute.last(3)),
     "long after the next": (LongAfterTheNext(40), long_after_the_next(40)),
+    "for a while": (ForAWhile(40), for_a_while(40)),
 }
 
 

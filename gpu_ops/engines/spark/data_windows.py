@@ -80,7 +80,8 @@ def aggregated_alone(node: WindowAggregate) -> DataWindow | None:
         below = below.input if reads.isdisjoint(LIFETIME) else below
     if not isinstance(below, DataWindow) or below.output != "alive" or below.within or below.key != node.group:
         return None
-    return below if node.window.grid is None and below.window.stays_in_halo else None
+    bounded = isinstance(below.halo, RowHalo | GapHalo | GridHalo) and below.window.stays_in_halo
+    return below if node.window.grid is None and bounded else None
 
 
 def cut_aggregates(first: Node, below: Node, given: FragmentInput, answer: pa.Schema, count: int) -> Cut:

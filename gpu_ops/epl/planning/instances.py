@@ -198,7 +198,7 @@ class InstancePlan:
     def in_time(self, windows: StreamWindows, views: Sequence[q.View]) -> StreamWindows:
         """Windows from which no row leaves at the tick that ends its instance unless that fell due before.
 
-        What enters in batches says not when that fell due, and groups fall due each by itself.
+        Not of batches, of which it would have to look at what enters too; and groups fall due each by itself.
         """
         if views[0].name.lower() in {"groupwin", "groupby"}:
             return windows

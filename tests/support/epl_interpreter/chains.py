@@ -93,7 +93,7 @@ class _Outlet:
 
 
 class SharedClock(Clock):
-    """The clock of the windows of groups: what is due for any of them at one move is due for all, at the first of it.
+    """The clock of the windows of groups: what is due for any of them at one move is due for all, at the first to post.
 
     Esper has callbacks of each group's, and makes deliveries of each that are handed on together. Here it is one
     delivery, as that of a window without groups.
@@ -103,7 +103,7 @@ class SharedClock(Clock):
         self._clock, self._make = clock, slot
         self._own: Slot | None = None
         self._waits: list[tuple[Callback, Callable[[], None]]] = []
-        self.whole: Callable[[Callable[[], None]], None] = lambda run: run()
+        self.whole: Callable[[Sequence[Callable[[], None]]], int] = lambda runs: len([run() for run in runs])
 
     @property
     def now(self) -> int:  # type: ignore[override]
@@ -128,12 +128,8 @@ class SharedClock(Clock):
             return  # it has come with an earlier one
         due = sorted((each for each in self._waits if each[0].due <= self.now), key=lambda each: each[0].due)
         self._waits = [each for each in self._waits if each[0].due > self.now]
-
-        def run() -> None:
-            for _, each in due:
-                each()
-
-        self.whole(run)
+        count = self.whole([run for _, run in due])
+        self._waits += due[count:]
 
 
 class Grouped(View):
@@ -149,13 +145,18 @@ class Grouped(View):
         clock.slot()
         clock.whole = self._together
 
-    def _together(self, run: Callable[[], None]) -> None:
-        """What groups post at one move of the clock, as one."""
-        self._gathered = []
-        run()
+    def _together(self, runs: Sequence[Callable[[], None]]) -> int:
+        """What groups post at one move of the clock, as one; how many have run: one alone, if that posts nothing."""
+        self._gathered, count = [], 0
+        for run in runs:
+            run()
+            count += 1
+            if not self._gathered:
+                break
         gathered, self._gathered = self._gathered, None
         if gathered:
             self.post(*([event for pair in gathered for event in pair[side]] for side in (0, 1)))
+        return count
 
     def _hear(self, new: Listed, old: Listed) -> None:
         if self._gathered is None:

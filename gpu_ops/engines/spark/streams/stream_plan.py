@@ -115,16 +115,14 @@ class StreamPlan:
             session: The session.
             shards: How many shards there are, for a row of each; None for one row that tells of none.
         """
-        if shards not in self._nothing:
-            self._nothing[shards] = self._made_of_nothing(session, shards)
-        return self._nothing[shards]
-
-    def _made_of_nothing(self, session: SparkSession, shards: int | None) -> DataFrame:
+        if shards in self._nothing:
+            return self._nothing[shards]
         mark = [F.lit(-1).alias(INPUT)] if len(self.inputs) > 1 else []
         times = [F.lit(None).cast("timestamp").alias(name) for name in self._times]
         shard = [] if shards is None else [F.col("id").cast("int").alias(SHARD)]
         some: DataFrame = session.range(1 if shards is None else shards, numPartitions=1)
-        return some.select(*mark, *times, *filled(self.slots.schema, {}), *self._beside(), *shard)
+        self._nothing[shards] = some.select(*mark, *times, *filled(self.slots.schema, {}), *self._beside(), *shard)
+        return self._nothing[shards]
 
     def moves(self, rows: DataFrame, ctis: Sequence[int | None]) -> Moves:
         """The times of an epoch's events that are not late, for each clock: a job of its own.
