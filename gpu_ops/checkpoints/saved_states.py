@@ -198,16 +198,16 @@ def write_state(
 
 def _write(files: _Files, saved: Mapping[str, SavedPart], part: StatePart) -> SavedPart:
     known = None if part.name is None else saved.get(part.name)
-    rows = files.add(part.rows(), part.size) if known is None else known.rows
+    rows = files.add(part.rows()) if known is None else known.rows
     gone = None
     if part.gone is not None and (count := int(np.count_nonzero(part.gone))):
         # Rows that are gone stay so: as many are the same ones.
         gone = known.gone if known is not None else None
         if gone is None or gone.count != count:
-            gone = SavedGone(files.add(_gone_table(part.gone, count), 0), count)
+            gone = SavedGone(files.add(_gone_table(part.gone, count)), count)
     newer = {} if known is None else {each.name: each for each in known.changed}
     changed = tuple(
-        newer.get(each.name) or SavedNewerValues(files.add(each.rows(), 0), each.name) for each in part.changed
+        newer.get(each.name) or SavedNewerValues(files.add(each.rows()), each.name) for each in part.changed
     )
     return SavedPart(rows, part.name, part.passed, part.beyond, gone, changed)
 
@@ -237,9 +237,9 @@ class _Files:
         self._made[file.name] = file
         return file
 
-    def add(self, table: pa.Table, size: int) -> SavedRows:
+    def add(self, table: pa.Table) -> SavedRows:
         """Write a table."""
-        if max(size, table.nbytes) < _APART:
+        if table.nbytes < _APART:
             if self._shared is None:
                 name = f"{self._stem}{SUFFIX}"
                 self._shared = self._open.enter_context(writing_state(self._folder, name))
@@ -306,7 +306,7 @@ def read_state(
             for each in saved.changed
         ]
         is_known = saved.rows.file in sound and saved.name is not None
-        return StatePart(lambda: rows, saved.name, saved.rows.size, saved.passed, saved.beyond, gone, is_known, changed)
+        return StatePart(lambda: rows, saved.name, saved.passed, saved.beyond, gone, is_known, changed)
 
     return {name: tuple(map(part, parts)) for name, parts in state.tables.items()}
 

@@ -52,7 +52,6 @@ class StatePart:
         rows: Gives all the rows, wanted or not, as they were at first.
         name: A name that no other rows have, had or will have; None for rows that are not kept apart from the others,
             and may be others at the next step.
-        size: About how many bytes the rows are.
         passed: How many rows at the beginning are not wanted.
         beyond: Which of the others are wanted by their places; None for all.
         gone: Which rows are not wanted in any case, a bool for each; None for none.
@@ -68,7 +67,6 @@ class StatePart:
 
     rows: Callable[[], pa.Table]
     name: str | None = None
-    size: int = 0
     passed: int = 0
     beyond: Beyond | None = None
     gone: Any | None = None
@@ -78,7 +76,7 @@ class StatePart:
     @classmethod
     def of(cls, table: pa.Table) -> StatePart:
         """A whole table of this moment."""
-        return cls(lambda: table, size=table.nbytes)
+        return cls(lambda: table)
 
     def wanted(self) -> pa.Table:
         """The rows that are wanted."""

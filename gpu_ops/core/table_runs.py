@@ -106,14 +106,17 @@ class TableRuns(SortedRuns[pa.Table]):
         """All rows have other places, or there are none."""
         self.runs, self._noted, self._many = [], [], 0
 
-    def parts(self, count: int, rows: Callable[[Places], pa.Table]) -> list[StatePart]:
+    def parts(self, count: int, rows: Callable[[Places], pa.Table], nothing: pa.Table | None = None) -> list[StatePart]:
         """The table of now.
 
         Args:
             count: How many rows it has: no fewer than at the last call, unless `forget` was called.
             rows: Gives the rows at some places as they are now.
+            nothing: What it gives for no place, if that is at hand.
         """
-        if self.runs and rows(np.zeros(0, np.int64)).schema != self.runs[0].rows.schema:
+        if nothing is None:
+            nothing = rows(np.zeros(0, np.int64))
+        if self.runs and nothing.schema != self.runs[0].rows.schema:
             self.forget()
         noted, begins = self._places(), list(accumulate((len(run.rows) for run in self.runs), initial=0))
         self._noted, self._many = [], 0
@@ -128,11 +131,8 @@ class TableRuns(SortedRuns[pa.Table]):
         if begins[-1] < count:
             self.add(rows(np.arange(begins[-1], count)))
         if not self.runs:
-            return [StatePart.of(rows(np.zeros(0, np.int64)))]
-        return [
-            StatePart(_giver(run.rows), run.name, run.rows.nbytes, changed=run.beside[self._CHANGES].newer())
-            for run in self.runs
-        ]
+            return [StatePart.of(nothing)]
+        return [StatePart(_giver(run.rows), run.name, changed=run.beside[self._CHANGES].newer()) for run in self.runs]
 
     def restore(self, parts: Collection[StatePart]) -> None:
         """Have the rows of parts under their names, if those are what `parts` may have given."""

@@ -13,7 +13,7 @@ import polars as pl
 import pyarrow as pa
 
 from gpu_ops.core.arrow_buffers import in_one, integers, nulls, to_arrow
-from gpu_ops.core.polars_frames import from_frame, to_frame
+from gpu_ops.core.polars_frames import empty_table, from_frame, to_frame
 from gpu_ops.core.state_tables import Field, RowRule, StateTable, Tables, check, counter
 from gpu_ops.core.time import MAX_TIME, MIN_TIME, TIME_TYPE
 from gpu_ops.devices.cpu import frames
@@ -35,6 +35,8 @@ from gpu_ops.ingest.held import HeldRows
 Ints = npt.NDArray[np.int64]
 
 _SEEDS = (0x9E37, 0x79B9)
+_MOST_WORDS = 1 << 24
+"""How many words an array is told: their bytes are counted in 32 bits."""
 KINDS = tuple(kind.name.lower() for kind in (ArrivalKind.INSERT, ArrivalKind.START, ArrivalKind.END))
 FATES = tuple(fate.name.lower() for fate in Fate)
 
@@ -225,8 +227,8 @@ def identities(frame: pl.DataFrame, rows: int, edges: npt.NDArray[np.intp]) -> t
 
 def spelled(words: Sequence[str], codes: Ints) -> pa.ChunkedArray:
     """The words at some positions."""
-    text = pl.Series("word", words, pl.String)[pl.Series(codes.astype(np.uint32))]
-    return from_frame(text.to_frame(), pa.schema([("word", pa.string())]))["word"]
+    text, parts = pa.array(words, pa.string()), range(0, len(codes), _MOST_WORDS)
+    return pa.chunked_array([text.take(pa.array(codes[at : at + _MOST_WORDS])) for at in parts], pa.string())
 
 
 def as_struct(payload: pa.Table, rows: int) -> pa.Array:
@@ -273,7 +275,7 @@ def _rows(state: State, slots: Ints, fields: Mapping[str, int]) -> pa.Table:
     for name, at in fields.items():
         values = np.ascontiguousarray(used[:, at])
         made[name] = spelled(KINDS, values) if at == Slot.KIND else _times(values)
-    payload = from_frame(state.rows.find(numbers), state.schema)
+    payload = from_frame(state.rows.find(numbers), state.schema) if len(numbers) else empty_table(state.schema)
     return pa.table(made | {"payload": as_struct(payload, len(numbers))})
 
 

@@ -33,8 +33,8 @@ def _state(folder: LocalFolder) -> tuple[Parts, SavedState]:
     gone[[5, 9]] = True
     parts = {
         "rows": [
-            StatePart(lambda: LARGE, "r-1", LARGE.nbytes, passed=3, gone=gone),
-            StatePart(lambda: LARGE.slice(0, 9), "r-2", 72, gone=gone[:9]),
+            StatePart(lambda: LARGE, "r-1", passed=3, gone=gone),
+            StatePart(lambda: LARGE.slice(0, 9), "r-2", gone=gone[:9]),
         ],
         "timed": [StatePart(lambda: SMALL, "t-1", beyond=Beyond("at", 7))],
         "clock": [StatePart.of(pa.table({"n": [1]}))],

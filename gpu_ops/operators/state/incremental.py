@@ -108,8 +108,9 @@ class IncrementalOperator(Operator, family=True):
         """The same, with rows in their runs."""
         made = in_parts(self._plain_tables())
         if self._groups.seen:
-            if self._group_rows(np.zeros(0, np.int64)).num_columns:
-                made[self._group_table] = self._group_runs.parts(len(self._groups), self._group_rows)
+            nothing = self._group_rows(np.zeros(0, np.int64))
+            if nothing.num_columns:
+                made[self._group_table] = self._group_runs.parts(len(self._groups), self._group_rows, nothing)
             for name, runs in self._runs.items():
                 made[name] = runs.parts(partial(self._row_table, name))
         return made
