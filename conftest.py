@@ -35,6 +35,20 @@ _INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.fact
 
 RAPIDS_REQUIRED = os.environ.get("GPU_OPS_REQUIRE_RAPIDS") == "1"
 SERVICES_REQUIRED = os.environ.get("GPU_OPS_REQUIRE_SERVICES") == "1"
+ON_GPU = os.environ.get("GPU_OPS_SPARK_GPU") == "1"
+
+_PLUGIN = {
+    "spark.plugins": "com.nvidia.spark.SQLPlugin",
+    # Several sessions share one GPU, each with its own pool.
+    "spark.rapids.memory.gpu.pool": "NONE",
+    "spark.rapids.memory.gpu.minAllocFraction": "0",
+    "spark.rapids.memory.pinnedPool.size": "0",
+    "spark.rapids.sql.concurrentGpuTasks": "2",
+    "spark.rapids.sql.explain": "NONE",
+    # Plans of few rows are to run there too, and on the plugin's own nodes or on none.
+    "spark.rapids.sql.python.gpu.enabled": "false",
+}
+"""Settings with which Spark computes on a GPU. Python workers compute on the CPU: their device has tests of its own."""
 
 
 def _why_no_rapids() -> str | None:
@@ -164,6 +178,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         classes.insert(0, os.environ["RAPIDS_JAR"])
     elif RAPIDS_REQUIRED:
         pytest.fail(f"GPU_OPS_REQUIRE_RAPIDS=1, but {_why_no_rapids()}")
+
+    if ON_GPU:
+        settings |= _PLUGIN
 
     if classes:
         settings["spark.driver.extraClassPath"] = ":".join(classes)

@@ -15,12 +15,14 @@ What goes wrong is one message, and the exit code 1.
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
@@ -64,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     session = SparkSession.builder.config("spark.sql.session.timeZone", "UTC").getOrCreate()
     try:
         run(session, asked)
-    except (GpuOpsError, PySparkException, OSError) as error:
+    except (GpuOpsError, PySparkException, Py4JJavaError, OSError) as error:
         print(f"error: {message(error)}", file=sys.stderr)
         return 1
     return 0
@@ -250,13 +252,20 @@ def planned(session: SparkSession, frame: DataFrame) -> str:
     planner = jvm.com.nvidia.spark.rapids.ExplainPlan
     if type(planner).__name__ == "JavaPackage":
         return f"GPU plan: unknown, as {PLANNER} is not on the class path (spark.driver.extraClassPath)"
-    return f"GPU plan:\n{planner.explainPotentialGpuPlan(frame._jdf, 'ALL')}"
+    try:
+        found = planner.explainPotentialGpuPlan(frame._jdf, "ALL")
+    except Py4JJavaError:  # the plugin is on: it has planned this already, and reads no plan of its own
+        found = frame._jdf.queryExecution().executedPlan().toString()
+    return f"GPU plan:\n{found}"
 
 
 def message(error: Exception) -> str:
     ours = unwrapped(error)
     if ours is not None:
         return str(ours)
+    if isinstance(error, Py4JJavaError):  # as of the RAPIDS plugin's nodes, which raise what PySpark does not know
+        causes: list[str] = re.findall(r"^\s*(?:Caused by: |: )?(?:[a-z]\w*\.)+[\w$]+: (.+)", str(error), re.MULTILINE)
+        return causes[-1] if causes else str(error).strip().splitlines()[0]
     return str(error).strip().splitlines()[0] if isinstance(error, PySparkException) else str(error)
 
 

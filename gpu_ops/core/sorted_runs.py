@@ -95,7 +95,7 @@ class SortedRuns(ABC, Generic[R]):
     def drop(self, run: Run[R], at: Any) -> None:
         """Rows of a run, by their indices, are no longer wanted; they are so far."""
         if run.gone is None:
-            run.gone = np.zeros_like(at, shape=len(run.rows), dtype=np.bool_)
+            run.gone = np.zeros_like(at, shape=(len(run.rows),), dtype=np.bool_)
         run.gone[at] = True
         run.left -= len(at)
 

@@ -84,6 +84,9 @@ class Columns(Protocol):
     def nulls(self, frame: Frame, count: int) -> Frame:
         """A frame of ``count`` rows of nulls, with the frame's columns."""
 
+    def structs(self, frame: Frame, name: str) -> Frame:
+        """A frame of one column of structs, none of them null, whose fields are the frame's columns."""
+
     # Expressions
 
     def evaluate(

@@ -8,9 +8,10 @@ zones, so its frames hold zoned times as they are in UTC (`gpu_ops.devices.cuda.
 from __future__ import annotations
 
 import datetime
+import math
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import narwhals as nw
 import numpy as np
@@ -19,44 +20,77 @@ import pyarrow as pa
 from gpu_ops.devices import Device
 from gpu_ops.devices.columns import Step
 from gpu_ops.plan.expressions import rewritten
-from gpu_ops.plan.forms import once_for_each_form, remade
+from gpu_ops.plan.forms import once_for_each_form, own_name, remade
 from gpu_ops.plan.terms import Term, is_float
 
 
 def steps_on(device: Device, steps: Sequence[Step]) -> Sequence[Step]:
     """Steps over a device's frames whose expressions mean there what they mean on Polars."""
-    return steps if device.columns.POLARS else [partial(_evaluated, step) for step in steps]
+    return steps if device.columns.POLARS else [partial(_evaluated, step, device) for step in steps]
 
 
-def _evaluated(step: Step, frame: Any) -> Any:
-    return step(_Evaluating(frame))
+def _evaluated(step: Step, device: Device, frame: Any) -> Any:
+    return step(_Evaluating(frame, device))
 
 
 class _Evaluating:
     """A frame of Narwhals whose verbs evaluate the forms of expressions."""
 
-    def __init__(self, frame: Any) -> None:
-        self._frame = frame
+    def __init__(self, frame: Any, device: Device) -> None:
+        self._frame, self._names, self._device = frame, frame.columns, device
 
     def filter(self, *expressions: nw.Expr) -> Any:
-        return self._frame.filter(*self._forms(expressions))
+        forms = self._forms(expressions)
+        return self._without_structs(self._frame.filter(*forms))
 
     def select(self, *expressions: nw.Expr | str, **named: nw.Expr) -> Any:
-        return self._frame.select(*self._forms(expressions), **self._named(named))
+        forms, others = self._forms(expressions), self._forms(named.values())
+        return self._frame.select(*forms, **dict(zip(named, others, strict=True)))
 
     def with_columns(self, *expressions: nw.Expr | str, **named: nw.Expr) -> Any:
-        return self._frame.with_columns(*self._forms(expressions), **self._named(named))
-
-    def _named(self, named: dict[str, nw.Expr]) -> dict[str, Any]:
-        return dict(zip(named, self._forms(named.values()), strict=True))
+        forms, others = self._forms(expressions), self._forms(named.values())
+        return self._without_structs(self._frame.with_columns(*forms, **dict(zip(named, others, strict=True))))
 
     def _forms(self, expressions: Iterable[nw.Expr | str]) -> list[nw.Expr | str]:
-        schema = self._frame.schema.to_arrow()
-        return [each if isinstance(each, str) else cudf_form(each, schema) for each in expressions]
+        schema = self._frame.select(self._names).schema.to_arrow()
+        made: list[nw.Expr | str] = []
+        for each in expressions:
+            if isinstance(each, str):
+                made.append(each)
+                continue
+            form = cudf_form(each, schema)
+            for name, fields in form.structs:
+                if name not in self._frame.columns:
+                    self._frame = self._frame.with_columns(self._struct(name, fields))
+            made.append(form.expression)
+        return made
+
+    def _struct(self, name: str, fields: dict[str, nw.Expr]) -> Any:
+        """A series of structs: Narwhals makes none of cuDF's columns."""
+        parts = {f"@field {at}": each for at, each in enumerate(fields.values())}
+        named = (nw.col(part).alias(field) for part, field in zip(parts, fields, strict=True))
+        wide = self._frame.with_columns(**parts).select(*named).to_native()
+        return nw.from_native(self._device.columns.structs(wide, name), eager_only=True)[name]
+
+    def _without_structs(self, made: Any) -> Any:
+        structs = [name for name in self._frame.columns if name not in self._names]
+        return made.drop(structs) if structs else made
+
+
+class Form(NamedTuple):
+    """An expression in a form for cuDF, over columns and structs.
+
+    Attributes:
+        expression: The expression.
+        structs: The structs that it reads as columns: the name of each, and its fields; those within others come first.
+    """
+
+    expression: nw.Expr
+    structs: tuple[tuple[str, dict[str, nw.Expr]], ...]
 
 
 @once_for_each_form
-def cudf_form(expression: nw.Expr, schema: pa.Schema) -> nw.Expr:
+def cudf_form(expression: nw.Expr, schema: pa.Schema) -> Form:
     """An expression in the form for cuDF.
 
     Args:
@@ -64,12 +98,30 @@ def cudf_form(expression: nw.Expr, schema: pa.Schema) -> nw.Expr:
         schema: The columns that cuDF holds.
 
     Examples:
-        >>> cudf_form(nw.col("x") > 1, pa.schema([("x", pa.int64())]))
+        >>> cudf_form(nw.col("x") > 1, pa.schema([("x", pa.int64())])).expression
         col(x).__gt__(1)
-        >>> cudf_form(nw.col("x").is_nan(), pa.schema([("x", pa.float64())]))
+        >>> cudf_form(nw.col("x").is_nan(), pa.schema([("x", pa.float64())])).expression
         col(x).__ne__(col(x)).alias(name=x)
     """
-    return rewritten(without_zones(expression), schema, _form, _FORMS, lifetime=False)
+    made = rewritten(without_zones(expression), schema, _form, _FORMS, lifetime=False)
+    structs: dict[str, dict[str, nw.Expr]] = {}
+    return Form(_apart(made, structs), tuple(structs.items()))
+
+
+def _apart(expression: nw.Expr, structs: dict[str, dict[str, nw.Expr]]) -> nw.Expr:
+    """An expression that reads its structs as columns; what these are made of is added to ``structs``."""
+    nodes = []
+    for node in expression._nodes:  # noqa: SLF001  (as in `gpu_ops.plan.terms`)
+        operands = [_apart(each, structs) if isinstance(each, nw.Expr) else each for each in node.exprs]
+        made = remade(node, operands) if node.exprs else node
+        if node.name == "struct":
+            fields = [each if isinstance(each, nw.Expr) else nw.col(str(each)) for each in operands]
+            named = (own_name(each) if isinstance(each, nw.Expr) else str(each) for each in node.exprs)
+            name = f"@{nw.Expr(made)!r}"
+            structs[name] = {of or "literal": each for of, each in zip(named, fields, strict=True)}
+            (made,) = nw.col(name)._nodes  # noqa: SLF001
+        nodes.append(made)
+    return nw.Expr(*nodes)
 
 
 def without_zones(expression: nw.Expr) -> nw.Expr:
@@ -106,6 +158,12 @@ def _in_utc(value: Any) -> Any:
 def _form(term: Term) -> Term:
     if term.name in _LOGIC:
         return _known(term)
+    if term.name == "when_then":
+        return _without_null(term)
+    if term.name == "lit" and term.options["value"] != term.options["value"]:
+        # As a literal cuDF takes NaN for null.
+        value = nw.lit(math.inf) - nw.lit(math.inf)
+        return term.meaning(value.cast(term.dtype) if term.dtype == nw.Float32 else value)
     if term.name in _QUESTIONS:
         return _asked(term)
     if term.name in _COMPARISONS and any(isinstance(each.dtype, nw.Datetime | nw.Duration) for each in term.terms):
@@ -125,6 +183,25 @@ def _known(term: Term) -> Term:
         decided = one | two if decides else ~(one & two)
         value = nw.when(decided).then(nw.lit(decides)).otherwise(value | other if decides else value & other)
     return term.meaning(value)
+
+
+def _without_null(term: Term) -> Term:
+    """``when``: no branch is null, as cuDF takes no null of another type than the other branch has."""
+    condition, chosen, *rest = term.terms
+    if rest and _is_no_value(rest[0]):
+        kept, when = chosen, condition.value
+    elif rest and _is_no_value(chosen):
+        kept, when = rest[0], ~condition.value.fill_null(value=False)
+    else:
+        return term
+    return term.meaning(nw.when(when).then(kept.value if kept.dtype == term.dtype else kept.value.cast(term.dtype)))
+
+
+def _is_no_value(term: Term) -> bool:
+    """Whether it is null, of whatever type."""
+    if term.name == "cast":
+        return _is_no_value(term.terms[0])
+    return term.name == "lit" and term.options["value"] is None
 
 
 def _is_nan(term: Term) -> nw.Expr:
@@ -230,4 +307,4 @@ _OF_FLOATS: dict[str, Callable[[Term], Term]] = {
 }
 _QUESTIONS = {"str.contains", "str.starts_with", "str.ends_with", "is_in"}
 _LOGIC = {"__and__", "__or__", "all_horizontal", "any_horizontal"}
-_FORMS = _OF_FLOATS.keys() | _COMPARISONS | _QUESTIONS | _LOGIC
+_FORMS = _OF_FLOATS.keys() | _COMPARISONS | _QUESTIONS | _LOGIC | {"when_then", "lit"}

@@ -36,7 +36,7 @@ def distinct(values: Any, device: Device) -> Any:
         # Mostly some ascending runs, one behind the other.
         ordered = np.sort(values, kind="stable")
         return ordered[run_starts(ordered)]
-    here = np.zeros_like(values, dtype=np.bool_, shape=grid.count)
+    here = np.zeros_like(values, dtype=np.bool_, shape=(grid.count,))
     here[grid.numbers] = True
     return (device.kernels.keep(here) << grid.shift) + grid.least
 
@@ -187,7 +187,7 @@ def tied_rows(code: Any, start: Any, device: Device) -> Any | None:
     same = (code[1:] == code[:-1]) & (start[1:] == start[:-1])
     if not bool(same.any()):
         return None
-    no = np.zeros_like(same, shape=1)
+    no = np.zeros_like(same, shape=(1,))
     return device.kernels.keep(np.concatenate([same, no]) | np.concatenate([no, same]))
 
 

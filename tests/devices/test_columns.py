@@ -59,6 +59,21 @@ def test_rows_taken_selected_and_put_together(columns: Any) -> None:
     assert columns.to_arrow(wide, pa.schema([("i", pa.int32()), ("j", pa.int32())])).column_names == ["i", "j"]
 
 
+def test_structs_of_columns_and_nulls_of_nested_ones(columns: Any) -> None:
+    """Types within nested columns stay where no value tells them."""
+    one = pa.table({"a": pa.array([1, None], pa.int64()), "l": pa.array([[], None], pa.list_(pa.string()))})
+    expected = pa.table(
+        {"s": pa.StructArray.from_arrays([each.combine_chunks() for each in one.columns], names=["a", "l"])}
+    )
+    for table, wanted in ((one, expected), (one[:0], expected[:0])):
+        made = columns.structs(columns.from_arrow(table), "s")
+        assert columns.to_arrow(made, wanted.schema).equals(wanted)
+        beside = columns.concat([columns.nulls(made, 2), made])
+        assert columns.to_arrow(beside, wanted.schema)["s"].to_pylist() == [None, None, *wanted["s"].to_pylist()]
+        codes, count, _ = columns.key_codes(columns.concat([columns.nulls(made, 1), made]), ["s"])
+        assert len(columns.host(codes)) == len(wanted) + 1 == count
+
+
 @pytest.mark.parametrize(
     ("name", "numbers", "valid"),
     [

@@ -71,6 +71,9 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], type[Exception], str]] = {
     # CuPy wraps what is out of range and says nothing.
     "take past the end": (lambda a: np.take(a, on_device([5])), IndexError, "out of bounds"),
     "an index past the end": (lambda a: a[on_device([5])], IndexError, "out of bounds"),
+    # CuPy takes it for none.
+    "a shape of 0": (lambda a: np.zeros_like(a, shape=0), ValueError, "has that of the array"),
+    "a shape of nothing": (lambda a: np.full_like(a, 1, shape=()), ValueError, "has that of the array"),
     # CuPy keeps one or the other.
     "an index twice": (lambda a: a.__setitem__(on_device([1, 1]), on_device([2, 3])), ValueError, "occurs twice"),
     "columns of host arrays": (

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyarrow import csv, orc, parquet
 
 from gpu_ops.engines.spark import slice_policy
@@ -228,6 +229,41 @@ def test_without_the_plugin_the_gpu_plan_is_unknown(spark: SparkSession, job: Mo
     assert said.startswith("GPU plan: unknown, as com.nvidia.spark.rapids.ExplainPlan is not on the class path")
 
 
+def test_with_the_plugin_the_plan_is_its_own(spark: SparkSession, job: ModuleType) -> None:
+    """Its planner reads no plan that is on the GPU already."""
+
+    def refuses(*given: object) -> str:
+        raise JavaError("no plan of ours")
+
+    planner = SimpleNamespace(explainPotentialGpuPlan=refuses)
+    rapids = SimpleNamespace(rapids=SimpleNamespace(ExplainPlan=planner))
+    jvm = SimpleNamespace(com=SimpleNamespace(nvidia=SimpleNamespace(spark=rapids)))
+    said = job.planned(SimpleNamespace(sparkContext=SimpleNamespace(_jvm=jvm)), spark.range(3))
+    assert re.match(r"GPU plan:\n.*Range \(0, 3", said, re.DOTALL)
+
+
+class JavaError(Py4JJavaError):  # type: ignore[misc]
+    """As PySpark raises one that it knows no Python class for; it says what it is given."""
+
+    def __init__(self, said: str) -> None:
+        Exception.__init__(self, said)
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+def test_an_error_of_the_plugin_is_what_began_it(job: ModuleType) -> None:
+    said = """An error occurred while calling o1257.save.
+: org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 failed, org.apache.spark.X: A
+\tat org.apache.spark.sql.rapids.shims.GpuRaiseError.doColumnar(misc.scala:123)
+Caused by: org.apache.spark.SparkRuntimeException: [USER_RAISED_EXCEPTION] A SQLSTATE: P0001
+\tat org.apache.spark.sql.errors.QueryExecutionErrors$.raiseError(QueryExecutionErrors.scala:2948)
+\t... 17 more
+"""
+    assert job.message(JavaError(said)) == "[USER_RAISED_EXCEPTION] A SQLSTATE: P0001"
+    assert job.message(JavaError("It has ended.\n\tat a.B")) == "It has ended."
+
+
 @pytest.mark.rapids
 @pytest.mark.services
 @pytest.mark.spark
@@ -283,7 +319,13 @@ def test_the_docs_and_the_file_for_a_cluster_say_the_same() -> None:
     said = re.findall(r"`(spark[\w.]+)=([\w./]+)`", (ROOT / "docs" / "spark.md").read_text())
     both = {name: value for name, value in said if name in found}
     assert both == {name: found[name] for name in both}
-    assert {"spark.plugins", "spark.rapids.sql.python.gpu.enabled", "spark.python.use.daemon"} <= both.keys()
+    named = {
+        "spark.plugins",
+        "spark.rapids.sql.python.gpu.enabled",
+        "spark.python.use.daemon",
+        "spark.python.daemon.module",
+    }
+    assert named <= both.keys()
 
 
 def test_discovery_says_which_gpus_there_are(tmp_path: Path) -> None:

@@ -66,6 +66,7 @@ from_arrow = columns.from_arrow
 key_codes = _on_device(columns.key_codes)
 null_where = _on_device(columns.null_where)
 nulls = columns.nulls
+structs = columns.structs
 ranks = _on_device(columns.ranks)
 rename = columns.rename
 rows = columns.rows

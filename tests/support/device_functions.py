@@ -207,7 +207,14 @@ def _counted(a: Any, repeats: Any, axis: Any = None) -> None:
         TALLY.synchronisations += 1
 
 
+def _of_some_shape(a: Any, *rest: Any, **options: Any) -> None:
+    shape = options.get("shape")
+    if shape is not None and not shape:
+        refuse(ValueError, f"A shape of {shape} is taken for none, so the result has that of the array: say (0,)")
+
+
 RULES: dict[str, Callable[..., None]] = {
+    **dict.fromkeys(("empty_like", "full_like", "ones_like", "zeros_like"), _of_some_shape),
     "argsort": _stable,
     "concatenate": _arrays_alone,
     "lexsort": _two_axes,

@@ -177,6 +177,11 @@ def nulls(frame: Frame, count: int) -> Frame:
     return Frame({name: column.nulls(count) for name, column in frame.items()})
 
 
+def structs(frame: Frame, name: str) -> Frame:
+    """A frame of one column of structs, whose fields are the frame's columns."""
+    return Frame.of(frame.polars().to_struct(name).to_frame())
+
+
 def words(frame: Frame, name: str) -> tuple[Array, Array, Array | None]:
     """A decimal column's unscaled 128-bit values."""
     return decimal_words(in_arrow(frame[name].series()))

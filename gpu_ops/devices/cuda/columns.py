@@ -36,6 +36,8 @@ if type(rmm.mr.get_current_device_resource()) is rmm.mr.CudaMemoryResource:
 
 POLARS = False
 
+_NESTED = (cudf.ListDtype, cudf.StructDtype)
+
 
 def array(values: Any) -> Array:
     """A host array on this device."""
@@ -76,8 +78,16 @@ def to_arrow(frame: Frame, schema: pa.Schema) -> pa.Table:
     return pa.table([restore(each, field.type) for each, field in zip(held, schema, strict=True)], schema=schema)
 
 
+def _in_arrow(series: Any) -> pa.Array:
+    """A column in host memory: libcudf tells no types within a nested column that holds no values."""
+    made = series.to_arrow()
+    return made.cast(series.dtype.to_arrow()) if isinstance(series.dtype, _NESTED) else made
+
+
 def _to_arrow(series: Any) -> pa.Array:
     """A column in host memory; numbers and times in page-locked memory."""
+    if isinstance(series.dtype, _NESTED):
+        return _in_arrow(series)
     kind = series.dtype.kind
     if kind not in "iufmM" or len(series) * series.dtype.itemsize < _WORTH_PINNING:
         return series.to_arrow()
@@ -262,15 +272,22 @@ def null_where(frame: Frame, valid: Array | None) -> Frame:
 
 def nulls(frame: Frame, count: int) -> Frame:
     """A number of rows of null, in the frame's columns."""
-    schema = frame.to_arrow(preserve_index=False).schema
-    return cudf.DataFrame.from_arrow(pa.table([pa.nulls(count, field.type) for field in schema], schema=schema))
+    kinds = {name: _in_arrow(frame[name].iloc[:0]).type for name in frame.columns}
+    return cudf.DataFrame.from_arrow(pa.table({name: pa.nulls(count, kind) for name, kind in kinds.items()}))
+
+
+def structs(frame: Frame, name: str) -> Frame:
+    """A frame of one column of structs, whose fields are the frame's columns; made on the host."""
+    fields = [_in_arrow(frame[each]) for each in frame.columns]
+    made = pa.StructArray.from_arrays(fields, names=list(frame.columns))
+    return cudf.DataFrame.from_arrow(pa.table({name: made}))
 
 
 def tuples(frame: Frame) -> list[tuple[Any, ...]]:
     """Each row as a tuple, made on the host; tuples are equal if and only if the keys are."""
     columns = []
     for name in frame.columns:
-        stored = frame[name].to_arrow()
+        stored = _in_arrow(frame[name])
         if pa.types.is_nested(stored.type):
             columns.append([hashable(each) for each in stored.to_pylist()])
             continue
@@ -307,9 +324,9 @@ def key_codes(frame: Frame, names: Sequence[str]) -> tuple[Array, int, Frame | N
     keys = frame[list(names)]
     found = []
     for name in names:
-        if isinstance(keys[name].dtype, cudf.ListDtype | cudf.StructDtype):
+        if isinstance(keys[name].dtype, _NESTED):
             # libcudf has no order of lists: the host numbers them.
-            stored = keys[name].to_arrow()
+            stored = _in_arrow(keys[name])
             numbers, distinct = nested_codes(pl.Series(stored))
             mine = cupy.asarray(numbers).astype(cupy.int64)
             plain = cudf.DataFrame.from_arrow(pa.table({name: distinct.to_arrow().cast(stored.type)}))

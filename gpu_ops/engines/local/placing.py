@@ -156,6 +156,8 @@ def _in_utc(term: Term, given: Sequence[nw.dtypes.DType]) -> bool:
 
 
 def _cast(term: Term, given: Sequence[nw.dtypes.DType]) -> bool:
+    if not given:  # null
+        return isinstance(term.dtype, nw.Datetime)
     (source,) = given
     if isinstance(source, _TEXTS):
         return isinstance(term.dtype, nw.String)
@@ -211,8 +213,9 @@ def _written_otherwise(term: Term, given: Sequence[nw.dtypes.DType]) -> bool:
     return term.dtype.is_decimal() or (isinstance(given[0], nw.Boolean) and isinstance(term.dtype, nw.String))
 
 
-def _then_null(term: Term, given: Sequence[nw.dtypes.DType]) -> bool:
-    return any(each.name == "lit" and each.options["value"] is None for each in term.terms[1:2])
+def _null_alone(term: Term, given: Sequence[nw.dtypes.DType]) -> bool:
+    """``when`` without a branch that is not null (`gpu_ops.operators.cudf_expressions` leaves out one that is)."""
+    return all(each.name == "lit" and each.options["value"] is None for each in term.terms[1:])
 
 
 def _between_floats(term: Term, given: Sequence[nw.dtypes.DType]) -> bool:
@@ -225,7 +228,7 @@ def _of_whole_numbers(term: Term, given: Sequence[nw.dtypes.DType]) -> bool:
 
 
 def _of_other_spans(term: Term, given: Sequence[nw.dtypes.DType]) -> bool:
-    return term.options.get("every") not in {"1d", "1h", "1s"}
+    return term.options.get("every") not in {"1d", "1h", "1m", "1s"}
 
 
 _OTHERWISE: dict[str, Callable[[Term, Sequence[nw.dtypes.DType]], bool]] = {
@@ -239,7 +242,7 @@ _OTHERWISE: dict[str, Callable[[Term, Sequence[nw.dtypes.DType]], bool]] = {
     "is_finite": _of_whole_numbers,
     "is_between": _between_floats,
     "cast": _written_otherwise,
-    "when_then": _then_null,
+    "when_then": _null_alone,
     "dt.truncate": _of_other_spans,
 }
 """What cuDF 26.10 was seen to compute otherwise, or to refuse, over values at the edges of their types."""

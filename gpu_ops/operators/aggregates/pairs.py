@@ -106,7 +106,7 @@ def _once(some: SlotEvents, number: Any, device: Device) -> SlotEvents:
     is_first[1:] = (sorted_slot[1:] != sorted_slot[:-1]) | (sorted_own[1:] != sorted_own[:-1])
     kept = np.empty_like(is_first)
     kept[order] = is_first
-    before = np.concatenate([np.zeros_like(slot, shape=1, dtype=np.int64), np.cumsum(kept.astype(np.int64))])
+    before = np.concatenate([np.zeros_like(slot, shape=(1,), dtype=np.int64), np.cumsum(kept.astype(np.int64))])
     ends = np.cumsum(some.counts)
     return SlotEvents(some.low, some.high, some.at[kept], before[ends] - before[ends - some.counts])
 
@@ -166,10 +166,10 @@ def _mean_absolute_deviation(block: Block, aggregate: Aggregate) -> Any:
         ends = np.cumsum(some.counts)
         totals = []
         for limb in kernels.float_limbs(finite, bits, lowest, limbs):
-            running = np.concatenate([np.zeros_like(limb, shape=1), np.cumsum(limb)])
+            running = np.concatenate([np.zeros_like(limb, shape=(1,)), np.cumsum(limb)])
             totals.append(running[ends] - running[ends - some.counts])
         mean_away = kernels.mean_limbs(totals, np.maximum(some.counts, 1), bits, lowest)
-        lost = np.concatenate([np.zeros_like(ends, shape=1), np.cumsum((~np.isfinite(away)).astype(np.int64))])
+        lost = np.concatenate([np.zeros_like(ends, shape=(1,)), np.cumsum((~np.isfinite(away)).astype(np.int64))])
         sums.append(np.where(lost[ends] > lost[ends - some.counts], np.inf, mean_away))
     return nan_if_special(np.concatenate(sums) if sums else mean, special), valid, pa.float64()
 

@@ -275,7 +275,7 @@ class InstancesOperator(OnTicks, nodes=(Instances,)):
             codes, groups, _ = columns.key_codes(both, keys)
         order = kernels.group_order(codes[:count], groups, some.place)
         code, place, end = (kernels.take(each, order) for each in (codes[:count], some.place, ends.place))
-        floor = np.full_like(some.place, MIN_TIME - 1, shape=groups)
+        floor = np.full_like(some.place, MIN_TIME - 1, shape=(groups,))
         floor[codes[count:]] = ended.place
         first = kernels.keep(run_starts(code))
         mine = kernels.take(code, first)

@@ -98,7 +98,7 @@ class EndOutputOperator(OfInstancesOperator, nodes=(EndOutput,)):
         starts = run_starts(ids, whole.start)
         begins, delivery = kernels.keep(starts), np.cumsum(starts) - 1
         count = len(begins)
-        last = np.concatenate([begins[1:], np.full_like(begins, len(ids), shape=1)]) - 1
+        last = np.concatenate([begins[1:], np.full_like(begins, len(ids), shape=(1,))]) - 1
         first = run_starts(kernels.take(ids, begins))
         code = (np.cumsum(first) - 1).astype(np.int32)
         roots = kernels.keep(first)

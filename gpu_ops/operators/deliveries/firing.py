@@ -170,7 +170,7 @@ class FiringTimes:
             ticks: The ticks of that step, as in `step`.
         """
         at, clock = ticks
-        before = np.full_like(clock, self._state.clock, shape=1)
+        before = np.full_like(clock, self._state.clock, shape=(1,))
         passed = stretches(places, at, "left", self._device)
         return self._device.kernels.take(np.concatenate([before, clock]), passed)
 
@@ -455,7 +455,7 @@ def stretches(places: Any, cuts: Any, side: Literal["left", "right"], device: De
         side: On which side of equal places a cut is.
         device: Where they are.
     """
-    ends = np.full_like(cuts, len(places), shape=1)
+    ends = np.full_like(cuts, len(places), shape=(1,))
     bounds = np.concatenate([np.zeros_like(ends), np.searchsorted(places, cuts, side=side), ends])
     return device.kernels.group_codes(bounds).astype(np.int64)
 

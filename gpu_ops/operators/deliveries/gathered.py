@@ -135,7 +135,7 @@ def _every_or_current(node: OutputRate, rows: Gathered, device: Device) -> Chose
     new, firing, current = _latest(rows, device)
     more: list[ShownRows] = []
     for shown in chosen.shown:
-        had = np.zeros_like(firing, shape=rows.firings, dtype=np.bool_)
+        had = np.zeros_like(firing, shape=(rows.firings,), dtype=np.bool_)
         taken = shown.firing if node.selection == "all" else take(rows.firing, new)
         had[taken[keep((taken >= 0) & (taken < rows.firings))]] = True
         again, at = _where(~take(had, firing) & take(rows.passes, current), device, current, firing)
@@ -155,7 +155,7 @@ def _current(node: OutputRate, rows: Gathered, device: Device) -> Chosen:
     shown = [ShownRows(at, here, NEW)] if NEW in node.shows else []
     if OLD in node.shows:
         shown.append(_show(take(rows.firing, old) < rows.firings, old, take(rows.firing, old), OLD, device))
-        had = np.zeros_like(firing, shape=rows.firings + 1, dtype=np.bool_)
+        had = np.zeros_like(firing, shape=(rows.firings + 1,), dtype=np.bool_)
         had[take(rows.firing, old)] = True
         shown.append(_show(~take(had, firing) & take(rows.passes, current), current, firing, OLD, device))
     waiting = take(old, keep(take(rows.firing, old) == rows.firings))
@@ -256,7 +256,7 @@ def _show(mask: Any, at: Any, firing: Any, kind: int, device: Device) -> ShownRo
 
 def _in_order(some: Any, count: int, device: Device) -> Any:
     """Indices below a number, ascending, each once."""
-    found = np.zeros_like(some, shape=count, dtype=np.bool_)
+    found = np.zeros_like(some, shape=(count,), dtype=np.bool_)
     found[some] = True
     return device.kernels.keep(found)
 
@@ -298,7 +298,7 @@ def _lasting(rows: Gathered, last: Any, device: Device) -> tuple[Any, Any]:
     if not len(last):
         return last, last
     code, firing = take(rows.group, last), take(rows.firing, last)
-    following = np.concatenate([firing[1:], np.full_like(firing, rows.firings, shape=1)])
+    following = np.concatenate([firing[1:], np.full_like(firing, rows.firings, shape=(1,))])
     until = np.where(run_ends(code), rows.firings, following)
     begin = np.maximum(firing, 0)
     source, offset = device.kernels.expand(np.maximum(np.minimum(until, rows.firings) - begin, 0))

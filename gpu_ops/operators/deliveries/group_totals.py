@@ -50,7 +50,7 @@ class GroupWalk:
     @cached_property
     def place(self) -> Any:
         """int64 place of each row."""
-        none = np.full_like(self.groups, MIN_TIME, shape=self.begin)
+        none = np.full_like(self.groups, MIN_TIME, shape=(self.begin,))
         return np.concatenate([none, self.moved])
 
     @cached_property

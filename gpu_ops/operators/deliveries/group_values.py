@@ -72,7 +72,7 @@ class _RunningRows(ListedGroups, RecomputingWindow):
         return self.forced
 
     def _newest(self, codes: Any, bounds: Any, groups: int, limit: int) -> Any:
-        return np.full_like(bounds, limit, shape=groups)
+        return np.full_like(bounds, limit, shape=(groups,))
 
     def _forget(self) -> None:
         """Not in a step: its values name groups by their numbers."""

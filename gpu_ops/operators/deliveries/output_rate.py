@@ -115,7 +115,7 @@ class OutputRateOperator(Operator, nodes=(OutputRate,)):
     def _output(self, deliveries: Events | None, ticks: tuple[Any, Any]) -> list[Events]:
         device = self._device
         before, (at, clock) = self._times.clock, ticks
-        shown = np.concatenate([np.full_like(clock, before, shape=1), clock])
+        shown = np.concatenate([np.full_like(clock, before, shape=(1,)), clock])
         if deliveries is None:
             none = device.columns.array(np.zeros(0, np.int64))
             firings = self._times.step(TurnMarks(none, none, none), ticks)
@@ -164,10 +164,10 @@ class OutputRateOperator(Operator, nodes=(OutputRate,)):
             passes = take((values != 0) if valid is None else (values != 0) & valid, at)
         group, groups = np.zeros_like(at, dtype=np.int32), 1
         if self._node.group and len(at) and not self._first:
-            keys = columns.select(frame, list(self._node.group))
-            group, groups, _ = columns.key_codes(
-                keys if len(at) == len(frame) else columns.take(keys, at), keys.columns
-            )
+            names = list(self._node.group)
+            keys = columns.select(frame, names)
+            is_all = len(at) == columns.rows(frame)
+            group, groups, _ = columns.key_codes(keys if is_all else columns.take(keys, at), names)
         return Gathered(frame, at, place, kind, passes, np.zeros_like(at), 0, group, groups)
 
     def _marks(self, deliveries: Events, kinds: Any, rows: Gathered) -> TurnMarks:
@@ -178,7 +178,7 @@ class OutputRateOperator(Operator, nodes=(OutputRate,)):
             new = kernels.keep((rows.kind == NEW) & rows.passes)
             place = kernels.take(rows.place, new)
             begins = kernels.keep(run_starts(place)) if len(new) else new
-            ends = np.concatenate([begins[1:], np.full_like(begins, len(new), shape=min(len(begins), 1))])
+            ends = np.concatenate([begins[1:], np.full_like(begins, len(new), shape=(min(len(begins), 1),))])
             return TurnMarks(kernels.take(place, begins), ends - begins, np.zeros_like(begins))
         at = kernels.keep(kinds == MARK)
         place = kernels.take(deliveries.start, at)
@@ -317,7 +317,7 @@ class OutputRateOperator(Operator, nodes=(OutputRate,)):
         at, firing = np.arange(len(before), like=place), np.zeros_like(place)
         count = sum(map(len, known))
         firing[:count] = -1
-        kind = np.concatenate([np.full_like(place, NEW, shape=count), *(kinds for _, kinds in self._kept)])
+        kind = np.concatenate([np.full_like(place, NEW, shape=(count,)), *(kinds for _, kinds in self._kept)])
         if new is not None:
             at = np.concatenate([at, new.at + len(before)])
             place, kind = np.concatenate([place, new.place]), np.concatenate([kind, new.kind])

@@ -49,5 +49,5 @@ def with_column(frame: Any, name: str, column: Any, device: Device) -> Any:
 def numbered(*columns: Any, device: Device) -> Any:
     """int64: the number of each row, from 0 on, among the neighbours that are equal to it in some columns."""
     begins = device.kernels.keep(run_starts(*columns))
-    ends = np.concatenate([begins[1:], np.full_like(begins, len(columns[0]), shape=min(len(begins), 1))])
+    ends = np.concatenate([begins[1:], np.full_like(begins, len(columns[0]), shape=(min(len(begins), 1),))])
     return device.kernels.expand(ends - begins)[1]

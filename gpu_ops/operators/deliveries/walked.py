@@ -272,13 +272,13 @@ class WalkedDeliveriesOperator(InParts, nodes=(WalkedDeliveries,)):
             first, last, group, moment, earlier, order = kernels.output_rows(
                 local, enter, leave, limits, touched, len(groups), based
             )
-            behind = np.full_like(firings.place, MAX_TIME if ask is None else ask, shape=1)
+            behind = np.full_like(firings.place, MAX_TIME if ask is None else ask, shape=(1,))
             place = kernels.take(np.concatenate([firings.place, behind]), moment)
             walk = GroupWalk(groups, group, place, earlier)
             values.take_in(rows.frame, codes, walk, first, last, limit, len(touched))
             made += self._each_output(groups, group[len(group) - len(place) :], place, moment, order, firings)
         if ask is not None and what.content:
-            made += self._content(np.full_like(rows.low, ask, shape=1))
+            made += self._content(np.full_like(rows.low, ask, shape=(1,)))
         return [self._finished(each) for each in made]
 
     def _each_turn(self, groups: Any, group: Any, place: Any, order: Any) -> list[Events]:
@@ -458,7 +458,7 @@ _FEW_ENDS = 64
 def _repeated(values: Any, until: Sequence[int]) -> Any:
     """Each of some values for the rows up to an index, from that of the one before on."""
     counts = [upto - begin for begin, upto in pairwise([0, *until])]
-    filled = [np.full_like(values, value, shape=count) for value, count in zip(values.tolist(), counts, strict=True)]
+    filled = [np.full_like(values, value, shape=(count,)) for value, count in zip(values.tolist(), counts, strict=True)]
     return filled[0] if len(filled) == 1 else np.concatenate([values[:0], *filled])
 
 
@@ -528,7 +528,7 @@ class _WindowTotals(GroupTotals):
         """
         assert self._walk is not None and self._block is not None  # noqa: S101, PT018  (a step has been taken)
         kernels, take, walk, count = self._device.kernels, self._device.kernels.take, self._walk, len(places)
-        first = np.concatenate([np.zeros_like(moment, shape=walk.begin), moment])
+        first = np.concatenate([np.zeros_like(moment, shape=(walk.begin,)), moment])
         until = np.full_like(first, count)
         until[walk.before] = moment
         rows, offsets = kernels.expand(np.where(self._block.there, np.maximum(until - first, 0), 0))

@@ -372,7 +372,7 @@ def _moving(rows: AxisRows, turn: Any, moves: Ticks) -> AxisRows:
     kernels = moves.device.kernels
     if kernels.ascends(rows.high):
         leave = kernels.due_places(rows.high, moves.place, moves.clock)
-        leave = np.concatenate([leave, np.full_like(leave, UNKNOWN, shape=len(rows) - len(leave))])
+        leave = np.concatenate([leave, np.full_like(leave, UNKNOWN, shape=(len(rows) - len(leave),))])
     else:
         leave = moves.places_at(moves.first_at(rows.high))
     return replace(rows, columns={_LEAVE: Column((leave,), None), _TURN: Column((turn,), None)})

@@ -306,7 +306,9 @@ class IncrementalClip(IncrementalBinary, nodes=(ClipBy,)):
         device, kernels = self._device, self._device.kernels
         more = len(self._groups) + NULLS - len(self._cut)
         if more > 0:
-            self._cut = np.concatenate([self._cut, np.full_like(self._cut, MIN_TIME, shape=more + len(self._cut) // 2)])
+            self._cut = np.concatenate(
+                [self._cut, np.full_like(self._cut, MIN_TIME, shape=(more + len(self._cut) // 2,))]
+            )
         first = kernels.keep(run_starts(right.code))
         groups = kernels.take(right.code, first)
         starts = kernels.take(right.low, first)

@@ -171,7 +171,7 @@ class RowMatchesOperator(IncrementalOperator, nodes=(RowMatches,)):
             fresh, _ = self._due(fresh, moves)
         is_touched = np.zeros_like(np.zeros(0, np.bool_) if kept is None else kept.code, dtype=np.bool_)
         if kept is not None:
-            some = np.zeros_like(kept.code, shape=len(self._groups), dtype=np.bool_)
+            some = np.zeros_like(kept.code, shape=(len(self._groups),), dtype=np.bool_)
             for codes in (touched, None if fresh is None else fresh.code):
                 if codes is not None:
                     some[codes] = True
@@ -218,7 +218,7 @@ class RowMatchesOperator(IncrementalOperator, nodes=(RowMatches,)):
             order = kernels.group_order(code, groups, rows.low)
         code, place, mask = (take(each, order) for each in (rows.code, rows.low, rows.columns[_MASK].arrays[0]))
         begins = kernels.keep(run_starts(code))
-        begins = np.concatenate([begins, np.full_like(begins, len(rows), shape=1)])
+        begins = np.concatenate([begins, np.full_like(begins, len(rows), shape=(1,))])
         never = np.full_like(place, UNKNOWN) if not (node.windowed and node.interval) else place
         leave = take(rows.high, order) if node.windowed else never
         due = take(rows.columns[_PLACE_DUE].arrays[0], order) if node.interval else never
@@ -389,7 +389,7 @@ class ContentMatches(Operator):
             codes, _, _ = columns.key_codes(columns.select(frame, list(node.partition)), node.partition)
         order = stable_order([codes, name], name, self._device)
         frame, codes, name = columns.take(frame, order), kernels.take(codes, order), kernels.take(name, order)
-        begins = np.concatenate([kernels.keep(run_starts(codes)), np.full_like(name, count, shape=1)])
+        begins = np.concatenate([kernels.keep(run_starts(codes)), np.full_like(name, count, shape=(1,))])
         never = np.full_like(name, UNKNOWN)
         rows = PartitionRows(frame, begins, np.full_like(name, place), self._matching.mask(frame), never, never)
         matched = self._matching.found(rows, together=True)

@@ -104,7 +104,7 @@ class Matching:
         always = sum(1 << at for at, rule in enumerate(rules) if rule.alone is None)
         # In as many bits as there are variables, for there are as many passes.
         dtype = next(each for each in (np.uint8, np.uint16, np.uint32, np.uint64) if len(rules) <= 8 * each().itemsize)
-        found = np.full_like(columns.array(np.zeros(0, dtype)), always, shape=columns.rows(frame))
+        found = np.full_like(columns.array(np.zeros(0, dtype)), always, shape=(columns.rows(frame),))
         for at, rule in enumerate(rules):
             if rule.alone is not None:
                 holds, valid = columns.values(frame, rule.alone)
@@ -278,7 +278,7 @@ class _MeasuredRows:
     @cached_property
     def _first(self) -> Any:
         """The label of each match's first row."""
-        return np.concatenate([np.zeros_like(self.upto, shape=1), self.upto[:-1]])
+        return np.concatenate([np.zeros_like(self.upto, shape=(1,)), self.upto[:-1]])
 
     def _chosen(self, each: ChosenRow) -> tuple[Any, Any | None]:
         """As `_nth`; of all rows of a match the first or the last."""

@@ -109,7 +109,7 @@ def _accumulated(window: Accumulated, held: WindowRows, device: Device) -> Membe
     until = after(window.span, clock, device)
     breaks = (clock[1:] >= until[:-1]) | (held.code[1:] != held.code[:-1])
     breaks = breaks & ~(is_old[1:] & is_old[:-1] & (held.code[1:] == held.code[:-1]))
-    fresh = np.concatenate([np.ones_like(breaks, shape=1), breaks])
+    fresh = np.concatenate([np.ones_like(breaks, shape=(1,)), breaks])
     opens = kernels.keep(fresh)
     ends = np.concatenate([opens[1:], np.full_like(opens[:1], len(held))])
     run, _ = kernels.expand(ends - opens)
@@ -137,7 +137,7 @@ def _clock_batches(window: ClockBatches, held: WindowRows, device: Device) -> Me
     every_due = np.where(is_new, next_end(span, clock, _of_rows(points, held, device), device), held.memo)
     # The rows of a batch stand one behind the other: what becomes of them is computed once.
     begins = kernels.keep(run_starts(held.code, every_due, held.enter))
-    run, _ = kernels.expand(np.diff(np.concatenate([begins, np.full_like(begins, len(held), shape=1)])))
+    run, _ = kernels.expand(np.diff(np.concatenate([begins, np.full_like(begins, len(held), shape=(1,))])))
     code, due, entered = (kernels.take(each, begins) for each in (held.code, every_due, held.enter))
     gathers, point = entered == UNKNOWN, points[code]
     posted = ticks.first_at(due)

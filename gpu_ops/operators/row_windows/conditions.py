@@ -65,7 +65,7 @@ def batches_until(window: Until, held: WindowRows, device: Device) -> Membership
     gathers = held.enter == UNKNOWN
     # A complete batch is followed by one that begins with the row that completed it, or with the row after that.
     complete = ends[device.kernels.keep(ends >= 0)]
-    past = np.full_like(begins, len(held), shape=1)
+    past = np.full_like(begins, len(held), shape=(1,))
     opens = np.unique(np.concatenate([begins, complete + (1 if mode == WALK_UNTIL else 0), past]))
     batch = np.searchsorted(opens, index_of(held), side="right") - 1
     first = np.where(gathers, opens[np.maximum(batch, 0)], 0)

@@ -98,7 +98,7 @@ class IncrementalEach:
             return None
         # What comes before has not changed since the group's last step.
         new = kernels.keep(found.start > done)
-        at = np.zeros_like(low, shape=limit - done)
+        at = np.zeros_like(low, shape=(limit - done,))
         at[found.start[new] - done] = new
         values = columns.select(found.frame, [aggregate.name for aggregate in node.aggregates])
         return columns.take(values, at[low[come] - done])

@@ -55,7 +55,7 @@ class Ticks:
         if not len(self) or len(times) < 2 or not kernels.ascends(times):
             return np.searchsorted(self.clock, times).astype(np.int64, copy=False)
         # Where both ascend, this is a merge.
-        group = np.zeros_like(times, shape=max(len(self), len(times)), dtype=np.int32)
+        group = np.zeros_like(times, shape=(max(len(self), len(times)),), dtype=np.int32)
         return kernels.search_pairs(group[: len(self)], self.clock, group[: len(times)], times - 1)
 
     def places_at(self, index: Any) -> Any:

@@ -314,7 +314,7 @@ def _interleaved(codes: Any, places: Any, pieces: Sequence[AxisRows], device: De
     for low, high in reversed(bounds[:-1]):
         before = kernels.search_pairs(codes[low:high], places[low:high], late_codes, late_places)
         at = before + array(np.arange(len(order)))
-        both = np.empty_like(order, shape=high - low + len(order))
+        both = np.empty_like(order, shape=(high - low + len(order),))
         is_early = np.ones_like(both, dtype=np.bool_)
         is_early[at] = False
         both[at] = order

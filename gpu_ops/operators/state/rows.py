@@ -181,7 +181,7 @@ def grown(values: Any, groups: int) -> Any:
     """A longer array with zeros at its end, if it is too short: by half at least, so that growing costs little."""
     if len(values) >= groups:
         return values
-    more = np.zeros_like(values, shape=max(groups - len(values), len(values) // 2))
+    more = np.zeros_like(values, shape=(max(groups - len(values), len(values) // 2),))
     return np.concatenate([values, more])
 
 
@@ -395,7 +395,7 @@ class GroupInterner:
             self._others.add(new, kernels.take(found, fresh))
             self._keys.add(new)
             self._count += len(fresh)
-        numbers = np.zeros_like(found, shape=count)
+        numbers = np.zeros_like(found, shape=(count,))
         numbers[used] = found
         return kernels.take(numbers, local.astype(np.int64, copy=False))
 
