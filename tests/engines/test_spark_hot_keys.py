@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 import gpu_ops as g
 from gpu_ops.engines.spark import hot_keys
@@ -15,6 +18,8 @@ from tests.support.on_spark import SLICES, PairQuery, agree, setting, tasks, tim
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+TIME = pa.timestamp("us", "UTC")
 
 pytestmark = pytest.mark.usefixtures("few_tasks")
 
@@ -116,6 +121,45 @@ def test_where_it_would_not_pay_a_hot_keys_task_works_on_the_cores_of_others(
             query = g.events(to_spark(hot, side), start="s", end="e").by("k").snapshot().agg(n=n)
             assert ("a task has 2 threads" in query.explain()) == (expected == 2)
             assert {row["n"] for row in query.collect().toArrow().to_pylist()} == {expected}
+
+
+@pytest.mark.usefixtures("compiled_plans")
+@pytest.mark.parametrize("name", ["sliding", "join"])
+def test_the_threads_of_a_hot_keys_task_change_no_byte(
+    hot: SparkSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
+) -> None:
+    """Enough events that its blocks are cut in time for them; sums of floats as far apart as they go tell the order."""
+    monkeypatch.setattr(hot_keys, "_PAYS", 2)
+    draw = np.random.default_rng(3)
+    count, keys = 100_000, pa.array(["hot", "a", "b"])
+    start = np.sort(draw.integers(0, 3 * count, count))
+    side = pa.table(
+        {
+            "s": pa.array(start, TIME),
+            "e": pa.array(start + draw.integers(1, 9, count), TIME),
+            "k": keys.take(pa.array(np.searchsorted([0.8, 0.9], draw.random(count)))),
+            "x": draw.choice([0.1, -1e300, 1e300, 5e-324, -7.0], count),
+            "v": draw.integers(0, 9, count),
+        }
+    )
+    parquet.write_table(side, tmp_path / "side.parquet")
+    left = g.events(hot.read.parquet(str(tmp_path / "side.parquet")), start="s", end="e")
+    right = left.filter(g.col("v") == 1)
+
+    def answer() -> pa.Table:
+        QUERIES[name](left, right).write(tmp_path / "answer.parquet", if_exists="replace")
+        made = parquet.read_table(tmp_path / "answer.parquet")
+        return made.sort_by([(each, "ascending") for each in made.column_names])
+
+    found = answer()
+    assert "a task has 2 threads" in QUERIES[name](left, right).explain()
+    with setting(hot, SLICES, "auto"):
+        assert "threads" not in QUERIES[name](left, right).explain()
+        alone = answer()
+    assert found.num_rows == alone.num_rows > 20_000
+    for column in found.column_names:
+        bytes_of = [each[column].combine_chunks().buffers()[-1] for each in (found, alone)]
+        assert bytes_of[0].equals(bytes_of[1]), column
 
 
 @pytest.mark.parametrize("name", ["sliding", "hopping", "join"])
