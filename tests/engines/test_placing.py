@@ -96,6 +96,7 @@ SAME = [
     col("utc").dt.hour(),
     col("start").dt.weekday(),
     col("utc").dt.truncate("1d"),
+    col("utc").dt.truncate("1m"),
     col("day").cast(g.Int64),
     col("clock").cast(g.Int64),
     col("here").cast(g.Int64),
