@@ -38,6 +38,7 @@ class _Evaluating:
 
     def __init__(self, frame: Any, device: Device) -> None:
         self._frame, self._names, self._device = frame, frame.columns, device
+        self._schema = frame.schema.to_arrow()
 
     def filter(self, *expressions: nw.Expr) -> Any:
         forms = self._forms(expressions)
@@ -52,13 +53,12 @@ class _Evaluating:
         return self._without_structs(self._frame.with_columns(*forms, **dict(zip(named, others, strict=True))))
 
     def _forms(self, expressions: Iterable[nw.Expr | str]) -> list[nw.Expr | str]:
-        schema = self._frame.select(self._names).schema.to_arrow()
         made: list[nw.Expr | str] = []
         for each in expressions:
             if isinstance(each, str):
                 made.append(each)
                 continue
-            form = cudf_form(each, schema)
+            form = cudf_form(each, self._schema)
             for name, fields in form.structs:
                 if name not in self._frame.columns:
                     self._frame = self._frame.with_columns(self._struct(name, fields))
