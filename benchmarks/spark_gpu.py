@@ -123,8 +123,10 @@ def report(options: argparse.Namespace) -> None:
     """All settings, one after the other.
 
     Raises:
-        SystemExit: An answer is another one than without the plugin.
+        SystemExit: There is no plugin, or an answer is another one than without it.
     """
+    if not Path(os.environ.get("RAPIDS_JAR", "")).is_file():
+        raise SystemExit("RAPIDS_JAR names no file: `make jar` fetches the plugin's jar and prints its path.")
     answers: dict[str, dict[str, Any]] = {}
     with tempfile.TemporaryDirectory() as folder:
         tables = points(options.events), *inputs("W5", options.events)
