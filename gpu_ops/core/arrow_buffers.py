@@ -44,6 +44,8 @@ def in_one(column: pa.ChunkedArray) -> pa.Array:
         >>> in_one(pa.chunked_array([[1], [2]])).to_pylist()
         [1, 2]
     """
+    if not column.num_chunks:
+        return pa.nulls(0, column.type)  # ``combine_chunks`` fails for dictionaries of dates, among others
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 

@@ -88,6 +88,23 @@ def test_payload_comes_back_as_it_was(row: Row, device_name: str) -> None:
         assert one(table).equals(row.values)
 
 
+DATES = pa.array([datetime.date(2026, 1, 1), None]).dictionary_encode()
+
+
+@pytest.mark.parametrize("values", [*(row.values for row in ROWS), DATES], ids=lambda values: str(values.type))
+def test_a_running_query_tells_and_keeps_its_state_with_rows_and_without(values: pa.Array, tmp_path: Path) -> None:
+    running = events(values).last(2).agg(n=g.count("x")).start()
+    for step in (
+        pa.table({"at": pa.array([], UTC), "x": values[:0]}),
+        pa.table({"at": pa.array([5], UTC), "x": values[:1]}),
+    ):
+        assert running.status().state_bytes >= 0
+        running.checkpoint(tmp_path / "state")
+        running.push(step)
+    running.checkpoint(tmp_path / "state")
+    assert running.status().state_bytes > 0
+
+
 @rows
 def test_nulls_are_counted_apart(row: Row, device_name: str) -> None:
     counts = events(row.values).tumbling("1h").agg(n=g.count("x"), all=g.count()).collect(device=device_name)
