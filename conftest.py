@@ -45,7 +45,6 @@ _PLUGIN = {
     "spark.rapids.memory.pinnedPool.size": "0",
     "spark.rapids.sql.concurrentGpuTasks": "2",
     "spark.rapids.sql.explain": "NONE",
-    # Plans of few rows are to run there too, and on the plugin's own nodes or on none.
     "spark.rapids.sql.python.gpu.enabled": "false",
 }
 """Settings with which Spark computes on a GPU. Python workers compute on the CPU: their device has tests of its own."""
@@ -176,8 +175,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     classes = [f"{each}/*" for each in CONNECTOR]
     if _why_no_rapids() is None:
         classes.insert(0, os.environ["RAPIDS_JAR"])
-    elif RAPIDS_REQUIRED:
-        pytest.fail(f"GPU_OPS_REQUIRE_RAPIDS=1, but {_why_no_rapids()}")
+    elif RAPIDS_REQUIRED or ON_GPU:
+        pytest.fail(f"GPU_OPS_{'SPARK_GPU' if ON_GPU else 'REQUIRE_RAPIDS'}=1, but {_why_no_rapids()}")
 
     if ON_GPU:
         settings |= _PLUGIN

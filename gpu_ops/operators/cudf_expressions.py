@@ -8,6 +8,7 @@ zones, so its frames hold zoned times as they are in UTC (`gpu_ops.devices.cuda.
 from __future__ import annotations
 
 import datetime
+import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -108,6 +109,10 @@ def cudf_form(expression: nw.Expr, schema: pa.Schema) -> Form:
     return Form(_apart(made, structs), tuple(structs.items()))
 
 
+_NUMBERS = itertools.count()
+"""A struct's name is its own: what is written alike may differ, as the text ``1`` and the number do."""
+
+
 def _apart(expression: nw.Expr, structs: dict[str, dict[str, nw.Expr]]) -> nw.Expr:
     """An expression that reads its structs as columns; what these are made of is added to ``structs``."""
     nodes = []
@@ -117,7 +122,7 @@ def _apart(expression: nw.Expr, structs: dict[str, dict[str, nw.Expr]]) -> nw.Ex
         if node.name == "struct":
             fields = [each if isinstance(each, nw.Expr) else nw.col(str(each)) for each in operands]
             named = (own_name(each) if isinstance(each, nw.Expr) else str(each) for each in node.exprs)
-            name = f"@{nw.Expr(made)!r}"
+            name = f"@struct {next(_NUMBERS)}"
             structs[name] = {of or "literal": each for of, each in zip(named, fields, strict=True)}
             (made,) = nw.col(name)._nodes  # noqa: SLF001
         nodes.append(made)

@@ -90,14 +90,19 @@ def test_structs_are_made_beside_the_frame() -> None:
     inner = nw.struct(n, (x + 1).alias("more"))
     steps: list[Callable[[Any], Any]] = [
         lambda frame: frame.with_columns(s=inner, t=nw.struct(inner.alias("in"), nw.lit(7).alias("seven"))),
+        lambda frame: frame.with_columns(
+            *(nw.struct(nw.lit(each).alias("one"), n).alias(name) for name, each in (("a", 1), ("b", "1"), ("c", True)))
+        ),
         lambda frame: frame.filter(nw.struct(n, p).struct.field("n") > 1),
-        lambda frame: frame.select("s", g.col("t").struct.field("seven"), u=nw.when(p).then(nw.struct(q, y))),
+        lambda frame: frame.select(
+            "s", "a", "b", "c", g.col("t").struct.field("seven"), u=nw.when(p).then(nw.struct(q, y))
+        ),
     ]
     frame: Any = nw.from_native(pl.DataFrame(TABLE))
     expected, found = frame, frame
     for step, made in zip(steps, steps_on(ELSEWHERE, steps), strict=True):
         expected, found = step(expected), made(found)
-        assert found.columns == expected.columns
+        assert list(found.schema.items()) == list(expected.schema.items())
     assert found.to_native().equals(expected.to_native(), null_equal=True)
     assert {type(each) for each in found["u"].to_list()} == {dict, type(None)}
 
