@@ -14,6 +14,7 @@ This module holds the common part. The users differ in:
 | `OrderStatistics` | group, code | a row of the opposite weight cancels it when runs are merged | all runs one behind the other, to be searched at once | codes by rank | 4 |
 | `GroupInterner` | the group's number | never: all are numbered anew | nothing | keys by number | 4, none below 4096 |
 | `TableRuns` | its place in the table, as a group's number | never: all are placed anew | what has changed since, as runs of changes | all rows, and which of them are new or have changed | 2 |
+| `NumberedRuns` | its number | it is no longer there when somebody compares | the numbers and the changing values of the last time; what has changed since, as runs of changes | all rows, and which of them are new, have changed or are gone | 2 |
 | `RunChanges` | the place of a row in its run | a newer value of the same row takes its place when runs are merged | nothing | the newest value of each | 2 |
 | `HeldRows` | the number of arrival | dropped by its number | nothing | payloads by number | 2 |
 """  # noqa: E501

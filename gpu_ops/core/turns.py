@@ -75,3 +75,7 @@ def of_stream(column: str, number: int) -> str:
         '@place 1'
     """
     return f"{column} {number}"
+
+
+ARRIVED = "@arrived"
+"""The column with the number of a row among all that ever came to who keeps it (int64)."""

@@ -11,6 +11,7 @@ import pytest
 import gpu_ops as g
 from gpu_ops import epl
 from gpu_ops.errors import ColumnError, PlanError
+from tests.support.ticks import at_us
 
 A = pa.table({"at": [0, 1, 2, 5, 9, 12], "seq": [1, 2, 3, 4, 5, 6], "k": list("xyxzxy"), "v": [1, 2, 3, 4, 1, 9]})
 B = pa.table({"at": [1, 2, 6, 7, 12], "seq": [1, 2, 3, 4, 5], "k": list("xyxyx"), "v": [5, 1, 2, 3, 4]})
@@ -100,3 +101,19 @@ def test_what_is_wrong_is_said() -> None:
         g.one("a", a).times(1, 3)
     with pytest.raises(PlanError, match="a step of a stream"):
         g.pattern(g.after("1s"))
+
+
+@pytest.mark.parametrize("shape", ["open starts", "the machine"])
+def test_rows_that_nothing_waits_for_are_not_kept(shape: str) -> None:
+    """Nothing ever begins: of 60,000 rows fewer are kept than come in two steps."""
+    schema = pa.schema([("at", pa.int64()), ("v", pa.int64())])
+    each = g.arrivals(g.events(schema.empty_table(), start="at", unit="us"))
+    then = g.one("b", each, col("v") < -1)
+    step = then if shape == "open starts" else then & g.one("c", each)
+    live = g.pattern(g.every("a", each, col("v") == -1) >> step).deliveries("b.v").start(device="cpu")
+    for first in range(0, 60_000, 10_000):
+        live.push(pa.table({"at": range(first, first + 10_000), "v": range(10_000)}, schema))
+        live.advance(at_us(first + 10_000))
+        live.results()
+        assert live.status().alive < 40_000
+    assert live.status().alive < 20_000

@@ -493,6 +493,42 @@ def test_a_checkpoint_writes_what_is_new_of_arrivals(tmp_path: Path, asked: str,
     assert max(sizes[2:]) < 60_000
 
 
+@pytest.mark.parametrize("device", ["cpu", "array"])
+@pytest.mark.parametrize("asked", ["open starts", "by the machine", "instances"])
+def test_a_checkpoint_writes_what_is_new_of_patterns_and_contexts(tmp_path: Path, asked: str, device: str) -> None:
+    """Of 20,000 starts, or instances, 10 end in a step and 40 begin."""
+    schema = pa.schema([("at", pa.int64()), ("k", pa.int64()), ("v", pa.int64())])
+    every = g.arrivals(g.events(schema.empty_table(), start="at", unit="us"))
+    first = g.every("a", every, g.col("v") == 0)
+    query = {
+        "open starts": lambda: g.pattern(first >> g.one("b", every, g.col("v") == 1, on="k")).deliveries("a.k", "b.v"),
+        "by the machine": lambda: g.pattern(
+            first >> (g.one("b", every, g.col("v") == 1, on="k").within("2d") | g.one("c", every, g.col("v") == 2))
+        ).deliveries("a.k", "b.k"),
+        "instances": lambda: every.within(
+            every.filter(g.col("v") == 0).until(every.filter(g.col("v") == 1), on="k"), on="k"
+        ).at_ends(n=g.count()),
+    }[asked]()
+    live, folder, sizes = query.start(device=device), tmp_path / "saves", list[int]()
+    for number, rows in enumerate((20_000, *[50] * 6)):
+        begin, ends = 100_000_000 * number, 0 if number == 0 else 10
+        keys = [*range(number * 1000, number * 1000 + ends), *range(begin, begin + rows - ends)]
+        live.push(
+            pa.table({"at": range(begin, begin + rows), "k": keys, "v": [1] * ends + [0] * (rows - ends)}, schema)
+        )
+        live.advance(at_us(begin + rows))
+        assert live.results().num_rows == ends
+        before = _sizes(folder)
+        live.save(folder, keep=9)
+        sizes.append(sum(size for name, size in _sizes(folder).items() if name not in before))
+        if number in (2, 4):
+            again, looked_at = (g.restore(folder, query, device=device) for _ in range(2))
+            assert looked_at.state() == live.state()
+            live = again
+    assert sizes[0] > 800_000
+    assert max(sizes[1:]) < 100_000
+
+
 @pytest.mark.parametrize("asked", ["totals", "distinct", "median", "each"])
 def test_new_rows_are_looked_at_beside_all_groups(tmp_path: Path, asked: str) -> None:
     """Of 300 groups one has a new row; the table of groups is in files that were looked at before."""

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from gpu_ops import epl
+from gpu_ops.core.state_parts import whole
 from gpu_ops.core.state_tables import Tables
 from gpu_ops.engines.live.restoring import restore_node
 from gpu_ops.errors import GpuOpsError, SourceError
@@ -75,12 +76,14 @@ def _damaged(sound: Tables) -> Iterator[tuple[str, Tables]]:
                     yield f"{name}.{column}[{row}] = {value}", {**sound, name: _with(table, column, row, value)}
 
 
+@pytest.mark.parametrize("saved", ["whole", "in parts"])
 @pytest.mark.parametrize("name", TEXTS)
-def test_a_damaged_value_is_refused_or_the_machine_goes_on(name: str) -> None:
+def test_a_damaged_value_is_refused_or_the_machine_goes_on(name: str, saved: str) -> None:
+    """In parts there is also what is no longer needed, and the places of instances that have ended."""
     runtime, at, seen = _started(TEXTS[name]), 9, Counter[str]()
     for number, keeper in enumerate(_keepers(runtime)):
         assert keeper.own is not None
-        sound = keeper.own.tables()
+        sound = keeper.own.tables() if saved == "whole" else whole(keeper.own.state_parts())
         for what, tables in [("as it was", sound), *_damaged(sound)]:
             try:
                 restore_node(Path("c"), 0, keeper, tables, trusted=False)
@@ -136,3 +139,34 @@ def test_where_chains_end() -> None:
     last, count = last_links(np.array([-1, 0, -1, 1]))
     assert last.tolist() == [0, 0, 2, 0]
     assert count.tolist() == [1, 2, 1, 3]
+
+
+@pytest.mark.parametrize("name", ["lists", "found", "keys", "schedule", "open starts", "open starts of an event"])
+def test_states_of_older_versions_have_no_numbers_of_rows(name: str) -> None:
+    """Rows were named by their places; a machine had no instances that have ended."""
+    now, older = _started(TEXTS[name]), _started(TEXTS[name])
+    (keeper,) = _keepers(older)
+    assert keeper.own is not None
+    tables = keeper.own.tables()
+    numbers = {each: tables[each]["@arrived"].to_pylist() for each in tables if each.startswith("rows ")}
+    tables |= {each: tables[each].drop_columns("@arrived") for each in numbers}
+    if "starts" in tables:
+        node = keeper.node
+        assert isinstance(node, Pattern)
+        assert not isinstance(node.starts, str)
+        of = {"row": node.starts.start, "found": node.starts.then}
+        for column, part in of.items():
+            values = tables["starts"][column].to_pylist()
+            if part is not None and max(values, default=-1) >= 0:
+                places = numbers[f"rows {part.stream}"]
+                values = [each if each < 0 else places.index(each) for each in values]
+            tables["starts"] = tables["starts"].set_column(
+                tables["starts"].column_names.index(column), column, pa.array(values, pa.int64())
+            )
+    else:
+        tables["machine"] = tables["machine"].drop_columns("dues")
+    restore_node(Path("c"), 0, keeper, tables, trusted=False)
+    for each in (now, older):
+        _play(each, 9, 30)
+    assert now["s"].deliveries() == older["s"].deliveries()
+    assert now["s"].failed is None

@@ -121,6 +121,22 @@ QUERIES: Mapping[str, Callable[[], g.Stream]] = {
         .output("last", every="1d")
     ),
     "walked": lambda: g.arrivals(source()).last_span("2d").deliveries("k", s=g.sum("v"), by="k"),
+    "open starts": lambda: g.pattern(
+        g.every("a", (each := g.arrivals(source())), g.col("v") > 5)
+        >> g.one("b", each, g.col("v") < g.col("a.v"), on="k").within("3d")
+    ).deliveries("a.k", "a.v", "b.t"),
+    "none in time": lambda: g.pattern(
+        g.every("a", (each := g.arrivals(source())), g.col("v") > 5) >> g.none("", each, on="k").within("1d")
+    ).deliveries("a.k", "a.x"),
+    "pattern": lambda: g.pattern(
+        g.every(
+            g.one("a", (each := g.arrivals(source())), g.col("v") > 20)
+            >> (g.one("b", each, on="k").times(2) & g.one("c", each, g.col("x") < 3)).within("9d")
+        )
+    ).deliveries("a.k", "b", "c.t"),
+    "in instances": lambda: (
+        (each := g.arrivals(source())).within(each.until(after="4d", one_per="k"), on="k").at_ends(total=g.sum("v"))
+    ),
     "in cycles": lambda: (
         g.cycles(source())
         .partition("k")

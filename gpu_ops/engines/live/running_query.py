@@ -472,7 +472,7 @@ class RunningQuery(QueryState, OtherNames):
             late=dict(self._late),
             cti_in=min(ctis),
             cti_out=self._cti,
-            state_bytes=0 if failed else sum(table.nbytes for table in whole(self._in_parts()).values()),
+            state_bytes=0 if failed else sum(table.nbytes for table in whole(self._in_parts(named=True)).values()),
             waiting=0 if failed else self._waiting,
             invalid=dict(invalid),
             failed=failed,
@@ -494,9 +494,10 @@ class RunningQuery(QueryState, OtherNames):
         Raises:
             QueryFailedError: The query has failed.
         """
-        return {name: table_copied(table) for name, table in whole(self._in_parts()).items()}
+        return {name: table_copied(table) for name, table in whole(self._in_parts(named=False)).items()}
 
-    def _in_parts(self) -> dict[str, Sequence[StatePart]]:
+    def _in_parts(self, *, named: bool) -> dict[str, Sequence[StatePart]]:
+        """Its tables in parts; ``named`` says that those which do not change have their names."""
         made = {
             f"{each.prefix}/{name}": table for each in self._inputs for name, table in each.ingress.tables().items()
         }
@@ -509,9 +510,8 @@ class RunningQuery(QueryState, OtherNames):
         parts: dict[str, Sequence[StatePart]] = {**in_parts(made)}
         for number, node in enumerate(self._running.walk()):
             if node.own is not None:
-                parts |= {
-                    f"{number} {node.node.describe()}/{name}": each for name, each in node.own.state_parts().items()
-                }
+                own = node.own.state_parts() if named else in_parts(node.own.tables())
+                parts |= {f"{number} {node.node.describe()}/{name}": each for name, each in own.items()}
         return parts
 
     def plan_lines(self) -> list[str]:
@@ -541,7 +541,7 @@ class RunningQuery(QueryState, OtherNames):
                 its error was raised.
         """
         path_like(path, name="path")
-        write_checkpoint(Path(path), self.state_facts(), whole(self.state_parts()), keep=keep)
+        write_checkpoint(Path(path), self.state_facts(), whole(self._state_parts(named=False)), keep=keep)
         self._calls.kept = Path(path)
 
     @reads
@@ -614,6 +614,9 @@ class RunningQuery(QueryState, OtherNames):
         Raises:
             PlanError: A query that is attached to this one has not taken in all results: its error was raised.
         """
+        return self._state_parts(named=True)
+
+    def _state_parts(self, *, named: bool) -> Parts:
         if any(each.waiting for each in self._attached):
             raise PlanError(
                 "A query that is attached to this one has not taken in its last results.",
@@ -627,7 +630,7 @@ class RunningQuery(QueryState, OtherNames):
         for each in self._inputs:
             if each.counts.rejected:
                 tables[f"rejected/{each.prefix}"] = each.source.kept_aside(each.counts)
-        return {f"state/{name}": each for name, each in self._in_parts().items()} | in_parts(tables)
+        return {f"state/{name}": each for name, each in self._in_parts(named=named).items()} | in_parts(tables)
 
     def state_facts(self) -> dict[str, Any]:
         """The rest of its state, likewise."""

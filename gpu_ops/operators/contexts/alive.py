@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from gpu_ops.core.numbered_runs import NumberedRuns
 from gpu_ops.core.polars_frames import empty_table
+from gpu_ops.core.state_parts import Parts
 from gpu_ops.core.state_tables import Field, StateTable
 from gpu_ops.core.time import MAX_TIME, MIN_TIME
 from gpu_ops.core.turns import ENDED, INSTANCE
@@ -40,6 +42,7 @@ class AliveInstances:
         none = device.columns.array(np.zeros(0, np.int64))
         self.ids = self.begin = self.end = none
         self.frame = device.columns.from_arrow(empty_table(schema))
+        self._runs = NumberedRuns("number")
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -104,10 +107,25 @@ class AliveInstances:
 
     def tables(self) -> dict[str, pa.Table]:
         """The instances."""
-        host = self._device.columns.host
-        rows = self._device.columns.to_arrow(self.frame, self._schema)
+        return {"alive": self._table(self.ids, self.begin, self.frame)}
+
+    def _table(self, ids: Any, begin: Any, frame: Any) -> pa.Table:
+        host, rows = self._device.columns.host, self._device.columns.to_arrow(frame, self._schema)
         named = {f"{_PREFIX}{name}": rows[name] for name in rows.column_names}
-        return {"alive": pa.table({"number": pa.array(host(self.ids)), "begin": pa.array(host(self.begin)), **named})}
+        return pa.table({"number": pa.array(host(ids)), "begin": pa.array(host(begin)), **named})
+
+    def state_parts(self) -> Parts:
+        """The same in parts: of an instance that is there nothing changes."""
+
+        def some(at: Any) -> pa.Table:
+            at, take = self._device.columns.array(at), self._device.kernels.take
+            return self._table(take(self.ids, at), take(self.begin, at), self._device.columns.take(self.frame, at))
+
+        return {"alive": self._runs.parts({"number": self._device.columns.host(self.ids)}, some)}
+
+    def keep_names(self, parts: Parts) -> None:
+        """The parts that were restored keep their names."""
+        self._runs.restore(parts.get("alive", ()))
 
     def declared(self) -> Iterator[StateTable]:
         """The declaration of that table."""

@@ -435,6 +435,11 @@ class InstancesOperator(OnTicks, nodes=(Instances,)):
         return [self._ticks, *self._waiting.values(), self._alive]
 
     @property
+    def in_runs(self) -> Sequence[Any]:
+        """The instances."""
+        return [self._alive]
+
+    @property
     def instances(self) -> int:
         """How many instances are there."""
         return len(self._alive)

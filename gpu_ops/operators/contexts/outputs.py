@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK
 from gpu_ops.core.turns import HELD, INSTANCE, MARK, NEW, OLD, ORDER
 from gpu_ops.devices import Device
-from gpu_ops.operators.contexts.held import RowsOfInstances
+from gpu_ops.operators.contexts.held import RowsOfInstances, with_numbers
 from gpu_ops.operators.contexts.within import OfInstancesOperator
 from gpu_ops.operators.deliveries.rows import kinds_of, numbered, numbers_of, with_kind, with_order
 from gpu_ops.operators.events import Events, concat
@@ -33,10 +35,19 @@ class EndOutputOperator(OfInstancesOperator, nodes=(EndOutput,)):
         self._held = RowsOfInstances("held", node.rows.schema, device)
         # The last row of each combination, as it was output.
         self._shown = RowsOfInstances("shown", node.rows.schema, device)
+        self._came = 0
+
+    def _with_numbers(self, rows: Events | None) -> Events | None:
+        """New rows with their numbers."""
+        if rows is None:
+            return None
+        self._came += len(rows)
+        return with_numbers(rows, self._came - len(rows), self._device)
 
     def _made(self, rows: Events | None, moved: Events | None, cti: int) -> list[Events | None]:
         kernels, alive, device = self._device.kernels, self._alive, self._device
         made: list[Events | None] = []
+        rows = self._with_numbers(rows)
         if rows is not None:
             kinds = kinds_of(rows.frame, device)
             content = rows.take(kernels.keep(kinds == HELD), device)
@@ -201,6 +212,16 @@ class EndOutputOperator(OfInstancesOperator, nodes=(EndOutput,)):
     def parts(self) -> list[Any]:
         """What it keeps."""
         return [*super().parts, self._held, self._shown]
+
+    @property
+    def in_runs(self) -> Sequence[Any]:
+        """The instances and the rows."""
+        return [*super().in_runs, self._held, self._shown]
+
+    def restore(self, tables: Mapping[str, pa.Table]) -> None:
+        """The state that `tables` gave."""
+        super().restore(tables)
+        self._came = max(self._held.most, self._shown.most) + 1
 
     @property
     def alive(self) -> int:

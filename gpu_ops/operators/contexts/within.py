@@ -83,6 +83,11 @@ class WithInstances(OnTicks, family=True):
         """What it keeps."""
         return [*self._waiting, self._alive]
 
+    @property
+    def in_runs(self) -> Sequence[Any]:
+        """The instances."""
+        return [self._alive]
+
     def restore(self, tables: Mapping[str, pa.Table]) -> None:
         """The state that `tables` gave."""
         if tables:

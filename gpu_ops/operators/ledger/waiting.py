@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from gpu_ops.core.state_parts import Parts, in_parts
 from gpu_ops.core.state_tables import Field, StateTable, Tables
 from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK
 from gpu_ops.devices import Device
@@ -121,6 +122,11 @@ class OnTicks(Operator, family=True):
         yield from given.events
 
     @property
+    def in_runs(self) -> Sequence[Any]:
+        """Of `parts` those whose tables are saved in runs."""
+        return ()
+
+    @property
     def alive(self) -> int:
         """How many rows and ticks it keeps."""
         return self.waiting
@@ -143,3 +149,16 @@ class OnTicks(Operator, family=True):
         """The state that `tables` gave."""
         for each in self.parts:
             each.restore(tables)
+
+    def state_parts(self) -> Parts:
+        """What `tables` gives, in parts."""
+        made: dict[str, Any] = {**in_parts(self.tables())}
+        for each in self.in_runs:
+            made |= each.state_parts()
+        return made
+
+    def put_back(self, parts: Parts) -> None:
+        """The state that `state_parts` gave."""
+        super().put_back(parts)
+        for each in self.in_runs:
+            each.keep_names(parts)

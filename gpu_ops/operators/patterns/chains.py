@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from gpu_ops.core.numbered_runs import NumberedRuns
+from gpu_ops.core.state_parts import Parts, StatePart, whole
 from gpu_ops.core.state_tables import Field, RowRule, StateTable
 from gpu_ops.devices.cpu import pattern_chains as m
 from gpu_ops.devices.cpu import patterns as machine
@@ -27,6 +29,8 @@ _ROWS = 1 << 14
 """So many rows are kept before anybody looks which of them are needed: to look costs more than to keep them."""
 
 _COLUMNS = ("row", "within", "after", "found", "state")
+_NUMBERED = {"row": m.ROW, "found": m.FOUND, "state": m.STATE}
+"""The columns that say which start it is, and what changes of it."""
 
 
 class PatternChains:
@@ -49,6 +53,7 @@ class PatternChains:
         self._of_start = tables.cell_slots[:, 0] >= 0
         self._at = np.zeros(len(tables.cell_slots), np.int64)
         self._work, self._known = np.zeros(programs.depth + 1, np.int64), np.zeros(programs.depth + 1, np.bool_)
+        self._runs = NumberedRuns("row", ["found", "state"])
         self._begun, self._numbers = False, np.zeros(m.NUMBERS, np.int64)
         self._starts: Any = np.zeros((0, m.START_COLUMNS), np.int64)
         self._have_room(_SMALL)
@@ -175,31 +180,54 @@ class PatternChains:
 
     # Tables
 
-    def tables(self) -> dict[str, pa.Table]:
-        """The tables, of what is needed alone: `compact` comes first."""
-        starts = self._open
-        columns = {name: pa.array(np.ascontiguousarray(starts[:, at])) for at, name in enumerate(_COLUMNS)}
-        return {"chains": pa.table({"begun": [self._begun]}), "starts": pa.table(columns)}
+    entire_tables = ("starts",)
 
-    def declared(self, tables: Mapping[str, pa.Table], rows: Sequence[int]) -> Iterator[StateTable]:
+    def state_parts(self, numbers: Sequence[Any]) -> dict[str, Sequence[StatePart]]:
+        """The tables.
+
+        Args:
+            numbers: For each stream the numbers of its rows, by which the tables name them.
+        """
+        starts, open_ = self._starts[: self._count], np.flatnonzero(self._starts[: self._count, m.STATE] != m.ENDED)
+        now = {name: starts[open_, at] for name, at in _NUMBERED.items()}
+        now["row"] = numbers[self._chain.start.stream][now["row"]]
+        if self._chain.then is not None:
+            found = now["found"] >= 0
+            now["found"][found] = numbers[self._chain.then.stream][now["found"][found]]
+
+        def rows(at: Any) -> pa.Table:
+            own = {name: starts[open_[at], column] for column, name in enumerate(_COLUMNS)}
+            return pa.table({name: pa.array(each) for name, each in (own | {n: now[n][at] for n in now}).items()})
+
+        return {"chains": [StatePart.of(pa.table({"begun": [self._begun]}))], "starts": self._runs.parts(now, rows)}
+
+    def declared(self, tables: Mapping[str, pa.Table], numbers: Sequence[Any]) -> Iterator[StateTable]:
         """Their declarations; see `PatternMachine.declared`."""
         del tables
         chain, number = self._chain, Field(pa.int64())
         yield StateTable("chains", {"begun": Field(pa.bool_())}, rows=1, required=True)
-        first = Field(pa.int64(), least=0, most=rows[chain.start.stream] - 1, ascends=True)
+        first = Field(pa.int64(), ascends=True)
         found = Field(pa.int64(), least=m.NEEDS_NONE, most=m.NEEDS_NONE)
+        rules = [RowRule("row", "is no row of its stream", _names("row", numbers[chain.start.stream]))]
         if chain.then is not None:
-            found = Field(pa.int64(), least=m.MISSING, most=rows[chain.then.stream] - 1)
+            found = Field(pa.int64(), least=m.MISSING)
+            rules.append(RowRule("found", "is no row of its stream", _names("found", numbers[chain.then.stream])))
         begins = m.PASSED if chain.after is None else m.WAITS
         state = Field(pa.int64(), least=begins, most=m.PASSED)
         columns = {"row": first, "within": number, "after": number, "found": found, "state": state}
-        rule = RowRule("state", "is that of a start that has ended", _is_open)
-        yield StateTable("starts", columns, required=True, rules=(rule,))
+        rules.append(RowRule("state", "is that of a start that has ended", _is_open))
+        yield StateTable("starts", columns, required=True, rules=tuple(rules))
 
-    def restore(self, tables: Mapping[str, pa.Table]) -> None:
-        """What `tables` gave."""
+    def put_back(self, parts: Parts, numbers: Sequence[Any]) -> None:
+        """What `state_parts` gave."""
+        tables = whole({name: parts[name] for name in ("chains", "starts")})
         self._begun = bool(tables["chains"]["begun"][0].as_py())
         starts = np.stack(columns_of(tables["starts"], _COLUMNS), axis=1)
+        starts[:, m.ROW] = np.searchsorted(numbers[self._chain.start.stream], starts[:, m.ROW])
+        if self._chain.then is not None:
+            found = starts[:, m.FOUND] >= 0
+            starts[found, m.FOUND] = np.searchsorted(numbers[self._chain.then.stream], starts[found, m.FOUND])
+        self._runs.restore(parts["starts"])
         self._numbers[:] = 0
         self._have_room(max(_SMALL, 8 * len(starts)))
         self._starts[: len(starts)], self._numbers[m.STARTS] = starts, len(starts)
@@ -209,3 +237,14 @@ def _is_open(table: pa.Table) -> Any:
     """A start for which the time has passed waits for an event."""
     found, state = columns_of(table, ("found", "state"))
     return (state == m.WAITS) | (found == m.MISSING)
+
+
+def _names(column: str, numbers: Any) -> Callable[[pa.Table], Any]:
+    """Whether a column names rows by their numbers, or none."""
+
+    def holds(table: pa.Table) -> Any:
+        (named,) = columns_of(table, (column,))
+        at = np.searchsorted(numbers, named)
+        return (named < 0) & (column != "row") | (np.append(numbers, -1)[at] == named) & (named >= 0)
+
+    return holds

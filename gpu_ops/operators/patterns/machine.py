@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from gpu_ops.core.numbered_runs import PlacedRuns
+from gpu_ops.core.state_parts import Parts, StatePart, whole
 from gpu_ops.core.state_tables import MANY, Field, RowRule, StateTable
 from gpu_ops.devices.cpu import patterns as m
-from gpu_ops.operators.patterns.soundness import ENTRIES, INSTANCES, SoundEntries, SoundInstances, columns_of
+from gpu_ops.operators.patterns.soundness import ENDED, ENTRIES, INSTANCES, SoundEntries, SoundInstances, columns_of
 from gpu_ops.operators.patterns.tables import PatternTables
 from gpu_ops.operators.patterns.turns import PatternTurns
 from gpu_ops.operators.row_cells import CellValues
@@ -20,12 +24,15 @@ from gpu_ops.plan.row_programs import ProgramTables
 
 _CHAINS = 1 << 8
 _SMALL = 1 << 12
-"""So many entries and rows are kept before anybody looks which of them are needed."""
+"""So many entries are kept before anybody looks which of them are needed."""
+_ROWS = 1 << 14
+"""Likewise rows."""
 
 _COLUMNS = (m.NODE, m.SEQUENCE, m.PARENT, m.BEGIN, m.P, m.Q, m.R, m.S, m.SEEN)
 """What is written of instances: the lists of children and chains follow from it."""
 _DUES = ("due", "order", "who", "sequence")
-_NUMBERS = ("counter", "begun")
+_WRITTEN = {"entries": ENTRIES, "instances": INSTANCES, "dues": _DUES}
+_NODE, _SEQUENCE = (INSTANCES.index(name) for name in ("node", "sequence"))
 _TIMED = (m.WITHIN, m.WITHIN_MAX, m.TIMER)
 _LEAST = -(1 << 63)
 
@@ -52,6 +59,7 @@ class PatternMachine:
         self._timers = np.array([each.row for each in tables.timers], np.int64).reshape(-1, m.TIMER_COLUMNS)
         self._asked = np.zeros((2, max(1, *(int(each) for each in self._timers[:, m.TIMES] if each < 16), 0)), np.int64)
         self._room = _Room(len(tables.cell_slots), tables.programs)
+        self._runs = {name: PlacedRuns(names) for name, names in _WRITTEN.items()}
         self._reset()
 
     def _reset(self) -> None:
@@ -63,7 +71,7 @@ class PatternMachine:
         )
         self._listed, self._matched = np.zeros((0, 3), np.int64), np.zeros((0, 2), np.int64)
         self._heads, self._tails = np.full(_CHAINS, -1), np.full(_CHAINS, -1)
-        self._looked_at = _SMALL
+        self._looked_at, self._rows_then = _SMALL, 0
 
     @property
     def active_atoms(self) -> int:
@@ -77,9 +85,8 @@ class PatternMachine:
         return found - int(np.isin(streams, self._pattern.unseen).sum())
 
     def has_grown(self, rows: int) -> bool:
-        """Whether it has twice as many entries as were needed when somebody looked last."""
-        del rows
-        return int(self._numbers[m.ENTRIES]) > 2 * self._looked_at
+        """Whether there are twice as many entries, or far more rows, than were needed when somebody looked last."""
+        return int(self._numbers[m.ENTRIES]) > 2 * self._looked_at or rows > 2 * self._rows_then + _ROWS
 
     def run(self, turns: PatternTurns, masks: tuple[Any, Any], cells: CellValues) -> tuple[Any, Any, Any]:
         """Take some turns.
@@ -210,13 +217,16 @@ class PatternMachine:
             entries[mine, m.B] = places
             kept.append(rows)
         self._entries, numbers[m.ENTRIES] = entries, len(entries)
-        self._looked_at = max(_SMALL, len(entries))
+        self._looked_at, self._rows_then = max(_SMALL, len(entries)), sum(map(len, kept))
+        for each in self._runs.values():
+            each.forget()
         return kept
 
     def _renumber_instances(self) -> None:
         """Drop the instances that have ended, and the due times of such."""
         numbers, old = self._numbers, self._instances[: self._numbers[m.INSTANCES]]
         live = np.flatnonzero(old[:, m.SEQUENCE] > 0)
+        live = live[np.argsort(old[live, m.SEQUENCE])]
         new = np.full(len(old) + 1, -1, np.int64)  # the last one stands for none
         new[live] = np.arange(len(live))
         dues = self._dues[: numbers[m.DUES]]
@@ -232,68 +242,113 @@ class PatternMachine:
 
     # Tables
 
-    def tables(self) -> dict[str, pa.Table]:
-        """The tables, of what is needed alone: `compact` comes first."""
-        numbers = self._numbers
-        kept = [numbers[m.COUNTER], numbers[m.BEGUN]]
-        return {
-            "machine": pa.table({name: pa.array([int(each)]) for name, each in zip(_NUMBERS, kept, strict=True)}),
-            "entries": _named(self._entries[: numbers[m.ENTRIES]], ENTRIES),
-            "instances": _named(self._instances[: numbers[m.INSTANCES], _COLUMNS], INSTANCES),
-            "dues": _named(self._dues[: numbers[m.DUES]], _DUES),
-        }
+    entire_tables = tuple(_WRITTEN)
 
-    def declared(self, tables: Mapping[str, pa.Table], rows: Sequence[int]) -> Iterator[StateTable]:
+    def state_parts(self, rows: Sequence[Any]) -> dict[str, Sequence[StatePart]]:
+        """The tables, in which there may be what is no longer needed.
+
+        Args:
+            rows: For each stream the numbers of its rows.
+        """
+        del rows
+        numbers, nodes = self._numbers, self._static.nodes
+        instances = self._instances[: numbers[m.INSTANCES], _COLUMNS]
+        instances[instances[:, _SEQUENCE] == 0] = ENDED
+        # Chains are made anew. Where texts are numbered anew in each step, what an atom waits for follows from its row.
+        follows = [INSTANCES.index(name) for name in ("pqr" if self._static.by_text else "qr")]
+        instances[np.ix_(nodes[instances[:, _NODE], m.KIND] == m.ATOM, follows)] = 0
+        dues = self._dues[: numbers[m.DUES]].copy()
+        dues[self._instances[dues[:, m.WHO], m.SEQUENCE] != dues[:, m.WHO_SEQUENCE], m.WHO :] = -1
+        now = {
+            "entries": self._entries[: numbers[m.ENTRIES]],
+            "instances": instances,
+            "dues": dues,
+        }
+        known = {"counter": numbers[m.COUNTER], "begun": numbers[m.BEGUN], "dues": numbers[m.DUES]}
+        machine = pa.table({name: pa.array([int(each)]) for name, each in known.items()})
+        parts: dict[str, Sequence[StatePart]] = {name: each.parts(now[name]) for name, each in self._runs.items()}
+        return {"machine": [StatePart.of(machine)], **parts}
+
+    def declared(self, tables: Mapping[str, pa.Table], rows: Sequence[Any]) -> Iterator[StateTable]:
         """Their declarations.
 
         Args:
             tables: The tables.
-            rows: How many rows there are of each stream.
+            rows: For each stream the numbers of its rows.
         """
         count, entries = (tables[name].num_rows if name in tables else 0 for name in ("instances", "entries"))
         number, any_number = Field(pa.int64(), least=0, most=MANY), Field(pa.int64())
-        begun = Field(pa.int64(), least=min(count, 1), most=1)
-        yield StateTable("machine", {"counter": number, "begun": begun}, rows=1, required=True)
+        begun = Field(pa.int64(), least=int(_some_last(tables.get("instances"))), most=1)
+        dues = Field(pa.int64(), least=0, most=tables["dues"].num_rows if "dues" in tables else 0, optional=True)
+        yield StateTable("machine", {"counter": number, "begun": begun, "dues": dues}, rows=1, required=True)
         counter = int(tables["machine"]["counter"][0].as_py())
         entry = Field(pa.int64(), least=-1, most=entries - 1)
         what = Field(pa.int64(), least=m.ROW, most=m.KEY)
-        rules = SoundEntries(self._static, [tag.repeated for tag in self._pattern.tags], rows).rules
+        rules = SoundEntries(self._static, [tag.repeated for tag in self._pattern.tags], [*map(len, rows)]).rules
         columns = {"what": what, "a": any_number, "b": any_number, "link": entry}
         yield StateTable("entries", columns, required=True, rules=rules)
-        once = Field(pa.int64(), least=1, most=counter)
+        once = Field(pa.int64(), least=0, most=counter)
         node = Field(pa.int64(), least=0, most=len(self._static.nodes) - 1)
         columns = {"node": node, "sequence": once, "parent": Field(pa.int64(), least=-1, most=count - 1)}
         columns |= {"begin": entry, **dict.fromkeys("pqrs", any_number), "seen": entry}
         rules = SoundInstances(self._static, tables["entries"], counter).rules
-        yield StateTable("instances", columns, required=True, unique=("sequence",), rules=rules)
-        who = Field(pa.int64(), least=0, most=count - 1)
-        columns = {"due": any_number, "order": once, "who": who, "sequence": once}
+        yield StateTable("instances", columns, required=True, rules=rules)
+        who, order = (Field(pa.int64(), least=least, most=most) for least, most in ((-1, count - 1), (1, counter)))
+        columns = {"due": any_number, "order": order, "who": who, "sequence": replace(order, least=-1)}
         nodes, sequences = columns_of(tables["instances"], ("node", "sequence"))
 
         def waits(dues: pa.Table) -> Any:
             who, sequence = columns_of(dues, ("who", "sequence"))
-            kinds = self._static.nodes[nodes[who], m.KIND]
-            return (sequences[who] == sequence) & np.isin(kinds, _TIMED)
+            # Nobody waits for the due times of instances that have ended.
+            kinds = self._static.nodes[np.append(nodes, 0)[who], m.KIND]
+            return (np.append(sequences, -1)[who] == sequence) & (np.isin(kinds, _TIMED) | (who < 0))
 
         rule = RowRule("who", "is no instance that waits for a time", waits)
         yield StateTable("dues", columns, required=True, rules=(rule,))
 
-    def restore(self, tables: Mapping[str, pa.Table]) -> None:
-        """What `tables` gave."""
+    def put_back(self, parts: Parts, rows: Sequence[Any]) -> None:
+        """What `state_parts` gave."""
+        tables = whole({name: parts[name] for name in ("machine", *_WRITTEN)})
         self._reset()
         numbers, machine = self._numbers, tables["machine"]
-        numbers[[m.COUNTER, m.BEGUN]] = [machine[name][0].as_py() for name in _NUMBERS]
-        self._instances = np.zeros((tables["instances"].num_rows, m.INSTANCE_COLUMNS), np.int64)
-        self._instances[:, _COLUMNS] = _array(tables["instances"], INSTANCES)
-        self._entries, dues = _array(tables["entries"], ENTRIES), _array(tables["dues"], _DUES)
+        numbers[[m.COUNTER, m.BEGUN]] = [machine[name][0].as_py() for name in ("counter", "begun")]
+        arrays = {name: _array(tables[name], columns) for name, columns in _WRITTEN.items()}
+        for name, each in self._runs.items():
+            each.restore(parts[name], arrays[name])
+        self._instances = np.zeros((len(arrays["instances"]), m.INSTANCE_COLUMNS), np.int64)
+        self._instances[:, _COLUMNS] = arrays["instances"]
+        self._entries, dues = arrays["entries"], arrays["dues"]
+        if "dues" in machine.column_names:
+            dues = dues[: machine["dues"][0].as_py()]
+        # Nobody waits for those of instances that have ended.
+        dues[dues[:, m.WHO] < 0, m.WHO] = 0
+        dues = dues[: len(self._instances) and len(dues)]
         # What is in order is a heap.
-        self._dues = dues[np.lexsort((dues[:, m.ORDER], dues[:, m.DUE]))]
+        self._dues = dues if _is_heap(dues) else dues[np.lexsort((dues[:, m.ORDER], dues[:, m.DUE]))]
         numbers[[m.INSTANCES, m.ENTRIES, m.DUES]] = [len(self._instances), len(self._entries), len(dues)]
-        kinds = self._static.nodes[self._instances[:, m.NODE], m.KIND]
-        numbers[m.ATOMS_ACTIVE] = np.count_nonzero(kinds == m.ATOM)
-        self._looked_at = max(_SMALL, len(self._entries))
+        lasts = self._instances[:, m.SEQUENCE] > 0
+        numbers[m.ATOMS_ACTIVE] = np.count_nonzero(
+            lasts & (self._static.nodes[self._instances[:, m.NODE], m.KIND] == m.ATOM)
+        )
+        self._looked_at, self._rows_then = max(_SMALL, len(self._entries)), sum(map(len, rows))
         self._list_children()
         self._chain()
+        ended = np.flatnonzero(~lasts)
+        self._instances[ended, m.NEXT] = np.append(ended[1:], -1)[: len(ended)]
+        numbers[m.FREE] = ended[0] if len(ended) else -1
+
+
+def _some_last(instances: pa.Table | None) -> bool:
+    """Whether instances, which nobody has looked at yet, are there."""
+    known = instances is not None and pa.field("sequence", pa.int64()) in [*instances.schema]
+    return instances is not None and known and bool(pc.any(pc.greater(instances["sequence"], 0)).as_py())
+
+
+def _is_heap(dues: Any) -> bool:
+    """Whether none of some due times is due before the one above it."""
+    above = dues[(np.arange(1, len(dues)) - 1) // 2]
+    due, order = (above[:, at] <= dues[1:, at] for at in (m.DUE, m.ORDER))
+    return bool(((above[:, m.DUE] < dues[1:, m.DUE]) | (due & order)).all())
 
 
 def _wider(table: Any, least: int) -> Any:
@@ -303,10 +358,6 @@ def _wider(table: Any, least: int) -> Any:
     made = np.zeros((2 * least, table.shape[1]), np.int64)
     made[: len(table)] = table
     return made
-
-
-def _named(rows: Any, names: tuple[str, ...]) -> pa.Table:
-    return pa.table({name: pa.array(np.ascontiguousarray(rows[:, at])) for at, name in enumerate(names)})
 
 
 def _array(table: pa.Table, names: tuple[str, ...]) -> Any:

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from gpu_ops.core.numbered_runs import NumberedRuns
+from gpu_ops.core.state_parts import Parts, in_parts, whole
 from gpu_ops.core.state_tables import MANY, Field, StateTable, Tables
 from gpu_ops.core.time import MAX_TIME, TICK, TIME_TYPE
-from gpu_ops.core.turns import CLOCK, PLACE, SINCE
+from gpu_ops.core.turns import ARRIVED, CLOCK, PLACE, SINCE
 from gpu_ops.devices import Device
 from gpu_ops.devices.columns import Frame
 from gpu_ops.operators.events import Events, concat
 from gpu_ops.operators.ledger.waiting import OnTicks, WaitingPoints
-from gpu_ops.operators.operator import StepInput
+from gpu_ops.operators.operator import InParts, StepInput
 from gpu_ops.operators.patterns.cells import KeptCells
 from gpu_ops.operators.patterns.chains import PatternChains
 from gpu_ops.operators.patterns.machine import PatternMachine
@@ -30,7 +33,7 @@ _NOT_SHOWN = -(1 << 62)
 """The clock before it was shown."""
 
 
-class PatternOperator(OnTicks, nodes=(Pattern,)):
+class PatternOperator(InParts, OnTicks, nodes=(Pattern,)):
     """The matches of a pattern, whole turns at a time. The machine runs on the host, whatever the device.
 
     Args:
@@ -53,6 +56,9 @@ class PatternOperator(OnTicks, nodes=(Pattern,)):
         empty = device.columns.from_arrow
         self._rows = [[empty(each.schema.empty_table())] for each in node.streams]
         self._counts = [0] * len(node.streams)
+        # Of the rows that were kept when somebody looked last, and how many rows ever came.
+        self._numbers, self._came = [np.zeros(0, np.int64)] * len(node.streams), [0] * len(node.streams)
+        self._runs = [NumberedRuns(ARRIVED) for _ in node.streams]
         self._cells = KeptCells(self._static, len(node.streams), device, shares=not isinstance(chain, str))
 
     @property
@@ -103,12 +109,18 @@ class PatternOperator(OnTicks, nodes=(Pattern,)):
             if each is not None and len(each):
                 self._rows[at] = [*self._rows[at], each.frame] if self._counts[at] else [each.frame]
                 self._counts[at] += len(each)
+                self._came[at] += len(each)
         self._cells.add([None if each is None else each.frame for each in fresh])
 
     def _kept(self, stream: int) -> Frame:
         """The rows of a stream that it keeps."""
         self._rows[stream] = [self._device.columns.concat(self._rows[stream])]
         return self._rows[stream][0]
+
+    def _row_numbers(self, stream: int) -> Any:
+        """int64: the numbers of the rows of a stream that it keeps, ascending."""
+        known, came = self._numbers[stream], self._came[stream]
+        return np.concatenate([known, np.arange(came - self._counts[stream] + len(known), came)])
 
     def _masks(self, fresh: Sequence[Events | None]) -> tuple[Any, Any]:
         """Which of the rows that have come each atom may take, and where those of each atom are for a row 0."""
@@ -200,6 +212,7 @@ class PatternOperator(OnTicks, nodes=(Pattern,)):
         columns = self._device.columns
         for at, rows in enumerate(self._machine.compact(self._counts)):
             if len(rows) < self._counts[at]:
+                self._numbers[at] = self._row_numbers(at)[rows]
                 none = columns.cut(self._rows[at][0], 0, 0)
                 self._rows[at] = [columns.take(self._kept(at), columns.array(rows)) if len(rows) else none]
                 self._cells.take(at, rows)
@@ -218,30 +231,61 @@ class PatternOperator(OnTicks, nodes=(Pattern,)):
         return self.waiting + sum(self._counts)
 
     def tables(self) -> dict[str, pa.Table]:
-        """What waits, the machine, and the rows that it needs."""
+        """What `state_parts` makes up, without what is not needed."""
         self._compact()
-        made = super().tables() | self._machine.tables()
-        made["clock"] = pa.table({"clock": pa.array([self._clock]), "matches": pa.array([self._matches])})
-        for at, each in enumerate(self._node.streams):
-            made[f"rows {at}"] = self._device.columns.to_arrow(self._kept(at), each.schema)
+        return super().tables()
+
+    def state_parts(self) -> Parts:
+        """What waits, the machine, and the rows that it needs, with some that it needs no longer."""
+        made: dict[str, Any] = in_parts(OnTicks.tables(self))
+        numbers = [*map(self._row_numbers, range(len(self._rows)))]
+        made |= self._machine.state_parts(numbers)
+        made |= in_parts({"clock": pa.table({"clock": pa.array([self._clock]), "matches": pa.array([self._matches])})})
+        for at, runs in enumerate(self._runs):
+            made[f"rows {at}"] = runs.parts({ARRIVED: numbers[at]}, partial(self._saved_rows, at, numbers[at]))
         return made
+
+    def _saved_rows(self, stream: int, numbers: Any, at: Any) -> pa.Table:
+        """Some rows that it keeps, with their numbers."""
+        columns, schema = self._device.columns, self._node.streams[stream].schema
+        rows = columns.to_arrow(columns.take(self._kept(stream), columns.array(at)), schema)
+        return rows.append_column(ARRIVED, pa.array(numbers[at]))
+
+    @property
+    def entire_tables(self) -> tuple[str, ...]:
+        """The rows: the machine has their numbers."""
+        return (*(f"rows {at}" for at in range(len(self._rows))), *self._machine.entire_tables)
 
     def declared(self, tables: Tables) -> Iterator[StateTable]:
         """The tables that `tables` gives."""
         yield from super().declared(tables)
-        names = [f"rows {at}" for at in range(len(self._rows))]
-        yield from self._machine.declared(tables, [tables[name].num_rows if name in tables else 0 for name in names])
+        for at, each in enumerate(self._node.streams):
+            number = Field(pa.int64(), least=0, most=MANY, ascends=True, optional=True)
+            columns = {**nullable_columns(each.schema, ""), ARRIVED: number}
+            yield StateTable(f"rows {at}", columns, required=True)
+        yield from self._machine.declared(tables, [_numbers_in(tables[f"rows {at}"]) for at in range(len(self._rows))])
         clock = replace(NUMBERED_TIME, besides=(_NOT_SHOWN,))
         numbers = {"clock": clock, "matches": Field(pa.int64(), least=0, most=MANY)}
         yield StateTable("clock", numbers, rows=1, required=True)
-        for at, each in enumerate(self._node.streams):
-            yield StateTable(f"rows {at}", nullable_columns(each.schema, ""), required=True)
 
-    def restore(self, tables: Mapping[str, pa.Table]) -> None:
-        """The state that `tables` gave."""
-        super().restore(tables)
-        self._machine.restore(tables)
+    def put_back(self, parts: Parts) -> None:
+        """The state that `state_parts` gave."""
+        tables = whole(parts)
+        OnTicks.restore(self, tables)
         self._clock, self._matches = (tables["clock"][name][0].as_py() for name in ("clock", "matches"))
-        kept = [self._device.columns.from_arrow(tables[f"rows {at}"]) for at in range(len(self._rows))]
-        self._rows, self._counts = [[each] for each in kept], [self._device.columns.rows(each) for each in kept]
-        self._cells.restore(kept)
+        for at, runs in enumerate(self._runs):
+            table = tables[f"rows {at}"]
+            self._numbers[at] = _numbers_in(table)
+            self._came[at] = int(self._numbers[at][-1]) + 1 if table.num_rows else 0
+            names = self._node.streams[at].schema.names
+            self._rows[at], self._counts[at] = [self._device.columns.from_arrow(table.select(names))], table.num_rows
+            runs.restore(parts[f"rows {at}"])
+        self._machine.put_back(parts, self._numbers)
+        self._cells.restore([each[0] for each in self._rows])
+
+
+def _numbers_in(rows: pa.Table) -> Any:
+    """int64: the numbers of rows of a state; older ones have none."""
+    if ARRIVED not in rows.column_names:
+        return np.arange(rows.num_rows)
+    return rows[ARRIVED].to_numpy().astype(np.int64)

@@ -6,7 +6,8 @@ were made before them; what children of `and` found links on, and each is in one
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,9 @@ from gpu_ops.plan import patterns as p
 
 ENTRIES = ("what", "a", "b", "link")
 INSTANCES = ("node", "sequence", "parent", "begin", "p", "q", "r", "s", "seen")
+
+ENDED = (0, 0, -1, -1, -1, -1, 0, 0, -1)
+"""What is written of an instance that has ended; the next one takes its place."""
 
 _NOTHING = -1
 _MATCH = (_NOTHING, m.ROW, m.ROWS)
@@ -145,7 +149,8 @@ class SoundInstances:
     def rules(self) -> tuple[RowRule, ...]:
         """Each relies on those before it."""
         own = (RowRule(name, "is nothing that its node keeps", self._is_kept(at)) for at, name in enumerate("pqrs"))
-        return (
+        lasting = (
+            RowRule("sequence", "is that of another instance too", _is_one),
             RowRule("parent", "is no instance of the parent of its node", self._has_parent),
             *own,
             RowRule("begin", "is no match", lambda table: self._is("begin", table, _MATCH)),
@@ -153,10 +158,13 @@ class SoundInstances:
             RowRule("q", "is no list of the lists of a repeat", self._has_lists),
             RowRule("p", "is no list of what children found", self._has_found),
         )
+        ended = RowRule("node", "is one of an instance that has ended, and keeps something", _keeps_nothing)
+        return (ended, *(replace(each, holds=_or_ended(each.holds)) for each in lasting))
 
     def _has_parent(self, table: pa.Table) -> Any:
-        node, parent = columns_of(table, ("node", "parent"))
-        return self._nodes[node, m.UP] == np.append(node, -1)[parent]
+        node, parent, sequence = columns_of(table, ("node", "parent", "sequence"))
+        lasts = (parent < 0) | (sequence[parent] > 0)
+        return lasts & (self._nodes[node, m.UP] == np.append(node, -1)[parent])
 
     def _is_kept(self, at: int) -> Any:
         def holds(table: pa.Table) -> Any:
@@ -186,7 +194,7 @@ class SoundInstances:
         return _only(mine, good, len(node))
 
     def _has_found(self, table: pa.Table) -> Any:
-        """Each thing that was found is in one list; `q` is its last one, and `r` says which children found some."""
+        """Nothing that was found is in two lists; `q` is its last one, and `r` says which children found some."""
         node, first, end, bits = columns_of(table, ("node", "p", "q", "r"))
         mine = self._of(table, m.BOTH)
         some = mine[(first[mine] >= 0) & (end[mine] >= 0)]
@@ -200,7 +208,27 @@ class SoundInstances:
         good[some] = (self._what[first[some]] == m.FOUND) & (last[first[some]] == end[some])
         good[some] &= children[end[some]] == bits[some]
         named = np.bincount(np.concatenate([links[links >= 0], first[some]]), minlength=len(links))
-        return good & bool((named[found] == 1).all())
+        return good & bool((named[found] <= 1).all())
+
+
+def _has_ended(table: pa.Table) -> Any:
+    return columns_of(table, ("sequence",))[0] == 0
+
+
+def _keeps_nothing(table: pa.Table) -> Any:
+    own = np.stack(columns_of(table, INSTANCES), axis=1)
+    return ~_has_ended(table) | (own == ENDED).all(axis=1)
+
+
+def _or_ended(holds: Callable[[pa.Table], Any]) -> Callable[[pa.Table], Any]:
+    """A rule that instances which have ended need not follow."""
+    return lambda table: _has_ended(table) | holds(table)
+
+
+def _is_one(table: pa.Table) -> Any:
+    (sequence,) = columns_of(table, ("sequence",))
+    _, first, times = np.unique(sequence, return_inverse=True, return_counts=True)
+    return times[first] == 1
 
 
 def last_links(links: Any) -> tuple[Any, Any]:
