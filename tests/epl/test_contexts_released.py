@@ -83,6 +83,21 @@ def test_without_release_it_would_grow(monkeypatch: pytest.MonkeyPatch) -> None:
     assert held[0] < held[1] < held[2]
 
 
+def test_few_instances_with_many_rows_are_released_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One session at a time has thirty rows, and fewer than `FEW` sessions ever end."""
+    monkeypatch.setattr(released, "FEW", 1000)
+    monkeypatch.setattr(released, "MANY", 50)
+    runtime = epl.Runtime(_TYPES, start=0)
+    runtime.deploy(_SESSIONS + f"context S select v from {_MINE}#keepall")
+    held = []
+    for user in range(20):
+        runtime.send("Login", {"user": user})
+        runtime.send("Click", [{"user": user, "v": v} for v in range(30)])
+        runtime.send("Logout", {"user": user})
+        held.append(_held(runtime))
+    assert max(held) < 30 * 5, held
+
+
 def test_rows_of_instances_that_last_stay() -> None:
     """Of forty sessions one lasts: its sum goes on, and its window is what it was."""
     runtime = epl.Runtime(_TYPES, start=0)

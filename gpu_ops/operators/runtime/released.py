@@ -2,7 +2,8 @@
 
 An operator's state is tables: without the rows of instances that have ended, they are the state of an operator that has
 never seen these, and it is restored from them. That is done where as many instances have ended as there are, and less
-often where it frees little: so it costs an instance no more than its rows have cost.
+often where it frees little: so it costs an instance no more than its rows have cost. Where few instances have many
+rows, it is done as soon as there are twice as many rows as were left the last time.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ from gpu_ops.operators.joins.turn_stage import NULLS
 from gpu_ops.operators.runtime.steps import RunningNode, running
 
 FEW = 1 << 8
-"""So many instances may have ended before anything is released."""
+"""So many instances may have ended before anything is released, ..."""
+MANY = 1 << 16
+"""... unless so many rows have come since."""
 
 _GROUPS, _KEYS = "groups", "keys "
 """What tables of groups are called, behind a prefix; and those of a join's keys, before the number of the stream."""
@@ -38,7 +41,7 @@ class EndedInstances:
     """
 
     def __init__(self, plan: RunningNode, device: Device) -> None:
-        self._plan, self._device, self._after = plan, device, FEW
+        self._plan, self._device, self._after, self._left = plan, device, FEW, 0
         nodes = plan.walk()
         within = [each for each in nodes if isinstance(each.own, WithInstances) and each.own.number == INSTANCE]
         sources = {_instances_of(each) for each in within}
@@ -54,7 +57,8 @@ class EndedInstances:
             return
         known = self._within.own
         assert isinstance(known, WithInstances)  # noqa: S101  (it was chosen as one)
-        if known.ended < max(self._after, len(known.lasting)):
+        are_many = known.ended >= max(self._after, len(known.lasting))
+        if not are_many and not (known.ended and self._held > 2 * self._left + MANY):
             return
         known.ended = 0
         before, after, changed = 0, 0, dict[RunningNode, dict[str, pa.Table]]()
@@ -75,6 +79,12 @@ class EndedInstances:
                     node.own = new.own
         # Where little is forgotten, it is tried less often.
         self._after = FEW if 2 * after <= before else 2 * self._after
+        self._left = self._held
+
+    @property
+    def _held(self) -> int:
+        """How many rows are held."""
+        return sum(each.own.alive for each in self._holding if each.own is not None)
 
 
 def _instances_of(node: RunningNode) -> RunningNode:
