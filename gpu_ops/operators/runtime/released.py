@@ -79,7 +79,7 @@ class EndedInstances:
                     node.own = new.own
         # Where little is forgotten, it is tried less often.
         self._after = FEW if 2 * after <= before else 2 * self._after
-        self._left = self._held
+        self._left = max(self._held, after)
 
     @property
     def _held(self) -> int:
