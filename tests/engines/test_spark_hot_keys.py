@@ -123,6 +123,32 @@ def test_where_it_would_not_pay_a_hot_keys_task_works_on_the_cores_of_others(
             assert {row["n"] for row in query.collect().toArrow().to_pylist()} == {expected}
 
 
+@pytest.mark.parametrize("key", ["hot", "cold", ""])
+def test_spark_begins_with_the_task_of_the_key_with_most_events(
+    hot: SparkSession, monkeypatch: pytest.MonkeyPatch, key: str
+) -> None:
+    """Of 64 tasks, that of any other key would be the first one by chance alone."""
+
+    def task(rows: pa.Table) -> int:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None
+        return context.partitionId()
+
+    monkeypatch.setattr(hot_keys, "_PAYS", 100)
+    n = g.window_function(task, returns=pa.int64(), of="k")
+    keys = pa.array([key if each == "hot" else each for each in SIDES[0]["k"].to_pylist()], pa.string())
+    side = SIDES[0].set_column(2, "k", keys)
+    several = setting(hot, "spark.sql.shuffle.partitions", "64")
+    with several, setting(hot, "spark.sql.adaptive.coalescePartitions.enabled", "false"):
+        query = g.events(to_spark(hot, side), start="s", end="e").by("k").snapshot().agg(n=n)
+        assert "the first task has that key" in query.explain()
+        found = query.collect().toArrow().to_pylist()
+    assert {row["n"] for row in found if row["k"] == key} == {0}
+    assert {row["n"] for row in found} > {0}
+
+
 @pytest.mark.usefixtures("compiled_plans")
 @pytest.mark.parametrize("name", ["sliding", "join"])
 def test_the_threads_of_a_hot_keys_task_change_no_byte(

@@ -438,7 +438,8 @@ class Compiler:
             if each not in self.notes:  # else the nodes below it have theirs too
                 self._note(each, "Spark: in the same mapInArrow as the node above, without another shuffle")
                 below.extend(each.inputs)
-        rows = self._partitioned(_encoded(inputs, task), part, task, spread=spread)
+        first = None if looked is None else looked.first
+        rows = self._partitioned(_encoded(inputs, task), part, task, spread=spread, first=first)
         return self._through(rows, task, node, 1 if looked is None else looked.threads)
 
     def _apart(self, node: Node) -> bool:
@@ -557,7 +558,9 @@ class Compiler:
             inputs.append(FragmentInput(node, frame, schema))
         return inputs
 
-    def _partitioned(self, rows: DataFrame, part: Fragment, task: Task, *, spread: bool) -> DataFrame:
+    def _partitioned(
+        self, rows: DataFrame, part: Fragment, task: Task, *, spread: bool, first: int | None = None
+    ) -> DataFrame:
         """Rows partitioned so that all that may meet are in one task of Spark: by key, or all in one without a key."""
         self.shuffles += 1
         if not part.partition:
@@ -568,7 +571,7 @@ class Compiler:
         if spread:
             # An event without a key meets no other, so any task will do.
             keys.append(F.when(reduce(Column.__or__, (key.isNull() for key in keys)), column("start")))
-        return rows.repartition(*keys)
+        return rows.repartition(*keys, *([] if first is None else [F.lit(first)]))
 
     def _through(self, rows: DataFrame, task: Task, node: Node, threads: int = 1) -> DataFrame:
         """Rows through the workers, of so many threads a task, and the node's events from what comes back."""

@@ -17,6 +17,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import reduce, singledispatch
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  (its usual name)
@@ -43,6 +45,8 @@ _STRETCHES = 4
 lives, so fewer cost less."""
 _MOST = 256
 """Stretches of a key at most."""
+_TRIED = 1 << 12
+"""So many numbers are tried for one that brings a key to the first task."""
 _PAYS = 2
 """How many cores' shares of the events a key may have and stay whole: tasks of other keys keep the other cores busy."""
 
@@ -78,12 +82,15 @@ class Hot:
         said: What was found, in words.
         threads: How many threads a task may have if nothing is cut: more than its own where a key has more than a
             core's share of the events, as other cores are idle before its task ends.
+        first: A number that is one more column of the key then, which has the key with most events in the first task:
+            Spark begins with that, and the others run beside it. None where it makes no difference.
     """
 
     share: float | None
     stretch: float
     said: str
     threads: int = 1
+    first: int | None = None
 
 
 def look(sides: Sequence[tuple[DataFrame, Sequence[str]]], widths: Sequence[int], tasks: int, memory: int) -> Hot:
@@ -110,9 +117,10 @@ def look(sides: Sequence[tuple[DataFrame, Sequence[str]]], widths: Sequence[int]
         .agg(F.count("bytes").alias("events"), F.sum("bytes").alias("bytes"))
     )
     # Null is never hot: in a join it meets nothing.
-    most = F.max(F.when(all_known(names), F.col("events")))
+    those = F.when(all_known(names), F.col("events"))
+    asked = F.max(those), F.max_by(F.hash(*names), those), F.sum("events"), F.sum("bytes")
     with our_errors():
-        found, events, size = counted.agg(most, F.sum("events"), F.sum("bytes")).collect()[0]
+        found, hashed, events, size = counted.agg(*asked).collect()[0]
     if not found:
         return Hot(None, 1.0, f"a sample of one in {_SAMPLED} starts has no key")
     part, size = found / events, size * _SAMPLED
@@ -122,7 +130,32 @@ def look(sides: Sequence[tuple[DataFrame, Sequence[str]]], widths: Sequence[int]
     stretch = min(1 / (cores * _STRETCHES), memory / (2 * size))
     if part > share:
         return Hot(share, stretch, said)
-    return Hot(None, stretch, said, _cores_of_an_executor(session, cores) if part * cores > 1 else 1)
+    if part * cores <= 1:
+        return Hot(None, stretch, said)
+    return Hot(None, stretch, said, _cores_of_an_executor(session, cores), first_of(hashed, tasks))
+
+
+def first_of(hashed: int, tasks: int) -> int:
+    """A number that brings a key to the first of the tasks of a shuffle, or near it, as one more column of the key.
+
+    Spark's partition of a row is the remainder of a hash of its key (Murmur3, 32 bits), into which each column is
+    mixed behind those before it.
+
+    Args:
+        hashed: The hash of the key, as `pyspark.sql.functions.hash` gives it.
+        tasks: How many tasks there are.
+    """
+    numbers = np.arange(_TRIED, dtype=np.uint32)
+    mixed = _rolled(numbers * np.uint32(0xCC9E2D51), 15) * np.uint32(0x1B873593)
+    made = _rolled(mixed ^ np.uint32(hashed & 0xFFFFFFFF), 13) * np.uint32(5) + np.uint32(0xE6546B64)
+    made ^= np.uint32(4)
+    for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35), (16, 1)):
+        made = (made ^ (made >> np.uint32(shift))) * np.uint32(factor)
+    return int((made.view(np.int32) % tasks).argmin())
+
+
+def _rolled(bits: npt.NDArray[np.uint32], by: int) -> npt.NDArray[np.uint32]:
+    return (bits << np.uint32(by)) | (bits >> np.uint32(32 - by))
 
 
 def _cores_of_an_executor(session: SparkSession, all_of_them: int) -> int:
@@ -222,5 +255,5 @@ def hot_ways(keys: Sequence[str], hot: Hot) -> list[str]:
 
 def whole_ways(hot: Hot) -> list[str]:
     """Why hot keys of a node are not cut, although the session asks for it, in words."""
-    shared = f"; a task has {hot.threads} threads, as other cores are idle in the end"
+    shared = f"; the first task has that key, and a task has {hot.threads} threads, as other cores are idle in the end"
     return [f"no key is cut in time, as that would not pay: {hot.said}{shared if hot.threads > 1 else ''}"]
