@@ -3,6 +3,7 @@
     python -m benchmarks.saving                                   count and sum of 100,000 and of 10,000,000 rows
     python -m benchmarks.saving --query clip --alive 1000000 --device array --steps 100
     python -m benchmarks.saving --keys 10000000                   as many keys as rows: most groups rest
+    python -m benchmarks.saving --query starts --keys 10000000    as many open starts of a pattern, nearly
 
 Each step pushes 10,000 events by 1,000 keys (or as many as asked for), moves the CTI past them, and takes the results.
 Times are seconds of CPU.
@@ -37,6 +38,9 @@ def _source(name: str) -> g.Stream:
 QUERIES = {
     "sums": lambda: _source("left").by("k").snapshot().agg(n=g.count(), sum=g.sum("v")),
     "clip": lambda: _source("left").clip_by(_source("right"), on="k"),
+    "starts": lambda: g.pattern(
+        g.every("a", each := g.arrivals(_source("left"))) >> g.one("b", each, on="k")
+    ).deliveries("a.k", "b.v"),
     "each": lambda: _source("left").by("k").last_span("1000d").each(n=g.count(), sum=g.sum("v")),
 }
 

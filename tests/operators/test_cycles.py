@@ -393,18 +393,29 @@ def in_batches(query: g.Stream, rows: pa.Table, size: int) -> tuple[list[Any], i
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "made",
+    ("windows", "made"),
     [
-        lambda s: g.cycles(s).partition("k").last_span("9ms").agg(n=g.count(), total=g.sum("v")).new(),
-        lambda s: g.cycles(s).partition("t").last_span("9ms", most=2).not_dead(),
-        lambda s: (
-            g.cycles(s).partition("k").last_span("9ms").agg(n=g.count()).became("new").partition("k").latest(1).dead()
+        (1, lambda s: g.cycles(s).partition("k").last_span("9ms").agg(n=g.count(), total=g.sum("v")).new()),
+        (1, lambda s: g.cycles(s).partition("t").last_span("9ms", most=2).not_dead()),
+        (
+            2,
+            lambda s: (
+                g.cycles(s)
+                .partition("k")
+                .last_span("9ms")
+                .agg(n=g.count())
+                .became("new")
+                .partition("k")
+                .latest(1)
+                .dead()
+            ),
         ),
-        lambda s: g.cycles(s).partition("d").highest(5, "v", update="k").new(),
-        lambda s: g.cycles(s, weights=0.3).partition("t").last_span("9ms").dead(),
+        (1, lambda s: g.cycles(s).partition("d").highest(5, "v", update="k").new()),
+        (1, lambda s: g.cycles(s, weights=0.3).partition("t").last_span("9ms").dead()),
     ],
 )
-def test_keys_that_have_gone_are_forgotten(made: Callable[[g.Stream], g.Stream]) -> None:
+def test_keys_that_have_gone_are_forgotten(windows: int, made: Callable[[g.Stream], g.Stream]) -> None:
+    """A window looks which rows it needs when it has twice as many as it needed, and 4,096 more."""
     count = 15_000
     chance = random.Random(1)
     keys = [at // 3 - chance.randrange(3) for at in range(count)]
@@ -420,7 +431,7 @@ def test_keys_that_have_gone_are_forgotten(made: Callable[[g.Stream], g.Stream])
     wanted = sorted(map(repr, made(g.events(rows, start="start")).collect().to_pylist()))
     found, most = in_batches(made(g.events(rows.slice(0, 0), start="start")), rows, 700)
     assert found == wanted
-    assert most < 12_500
+    assert most < windows * 12_500
 
 
 def test_texts_and_decimals_have_an_order_that_no_cut_changes() -> None:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK
 from gpu_ops.core.turns import HELD, INSTANCE, MARK, NEW, OLD, ORDER
 from gpu_ops.devices import Device
-from gpu_ops.operators.contexts.held import RowsOfInstances, with_numbers
+from gpu_ops.operators.contexts.held import RowsOfInstances
 from gpu_ops.operators.contexts.within import OfInstancesOperator
 from gpu_ops.operators.deliveries.rows import kinds_of, numbered, numbers_of, with_kind, with_order
 from gpu_ops.operators.events import Events, concat
@@ -33,21 +33,13 @@ class EndOutputOperator(OfInstancesOperator, nodes=(EndOutput,)):
     def __init__(self, node: EndOutput, device: Device) -> None:
         super().__init__(node, device)
         self._held = RowsOfInstances("held", node.rows.schema, device)
-        # The last row of each combination, as it was output.
+        # The last row of each combination, as it was output: rows that were held before.
         self._shown = RowsOfInstances("shown", node.rows.schema, device)
-        self._came = 0
-
-    def _with_numbers(self, rows: Events | None) -> Events | None:
-        """New rows with their numbers."""
-        if rows is None:
-            return None
-        self._came += len(rows)
-        return with_numbers(rows, self._came - len(rows), self._device)
 
     def _made(self, rows: Events | None, moved: Events | None, cti: int) -> list[Events | None]:
         kernels, alive, device = self._device.kernels, self._alive, self._device
         made: list[Events | None] = []
-        rows = self._with_numbers(rows)
+        rows = rows if rows is None else self._held.numbered(rows)
         if rows is not None:
             kinds = kinds_of(rows.frame, device)
             content = rows.take(kernels.keep(kinds == HELD), device)
@@ -221,7 +213,7 @@ class EndOutputOperator(OfInstancesOperator, nodes=(EndOutput,)):
     def restore(self, tables: Mapping[str, pa.Table]) -> None:
         """The state that `tables` gave."""
         super().restore(tables)
-        self._came = max(self._held.most, self._shown.most) + 1
+        self._held.count_from(self._shown)
 
     @property
     def alive(self) -> int:

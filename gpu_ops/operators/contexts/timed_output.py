@@ -67,7 +67,7 @@ class TimedOutputOperator(EndOutputOperator, nodes=(TimedOutput,)):
     def _made(self, rows: Events | None, moved: Events | None, cti: int) -> list[Events | None]:
         kernels, device = self._device.kernels, self._device
         made: list[Events | None] = []
-        fresh, rows = None, self._with_numbers(rows)
+        fresh, rows = None, rows if rows is None else self._held.numbered(rows)
         if rows is not None:
             kinds = kinds_of(rows.frame, device)
             content = rows.take(kernels.keep(kinds == HELD), device)

@@ -10,10 +10,10 @@ import pyarrow as pa
 
 from gpu_ops.core.cycles import DEAD, NEW, OLD, STATUS
 from gpu_ops.core.time import MAX_TIME, TICK
-from gpu_ops.core.turns import PLACE
+from gpu_ops.core.turns import ARRIVED, PLACE
 from gpu_ops.devices import Device
 from gpu_ops.operators.events import Events, concat
-from gpu_ops.operators.ledger.waiting import OnTicks, WaitingPoints
+from gpu_ops.operators.ledger.waiting import NumberedPoints, OnTicks, WaitingPoints
 from gpu_ops.operators.operator import Operator, StepInput
 from gpu_ops.operators.row_order import distinct
 from gpu_ops.operators.sizes import expanded
@@ -37,7 +37,7 @@ class AtCyclesOperator(OnTicks, nodes=(AtCycles,)):
     def __init__(self, node: AtCycles, device: Device) -> None:
         super().__init__(node, device)
         self._beats = WaitingPoints("beats", pa.schema([(BEAT, pa.int8())]), device)
-        self._kept = WaitingPoints("kept", node.rows.schema.append(pa.field(_UNTIL, pa.int64())), device)
+        self._kept = NumberedPoints("kept", node.rows.schema.append(pa.field(_UNTIL, pa.int64())), device, [_UNTIL])
 
     def opens(self, at: int) -> bool:
         """It takes open rows, and whole cycles."""
@@ -51,7 +51,8 @@ class AtCyclesOperator(OnTicks, nodes=(AtCycles,)):
         """The content in the cycles before the older CTI."""
         cti, device, fed = min(ctis), self._device, given[0]
         rows = self._known(fed.opened)
-        there = concat([*self._closed(rows, fed.closed), *fed.events], device)
+        events = [self._kept.numbered(each) for each in fed.events if len(each)]
+        there = concat([*self._closed(rows, fed.closed), *events], device)
         beats = self._beats.before(cti, given[1].events)
         if there is None or not len(there):
             return StepInput(), cti
@@ -67,7 +68,8 @@ class AtCyclesOperator(OnTicks, nodes=(AtCycles,)):
             np.maximum(last - first, 0), device, what="not_dead", remedy="Make the windows smaller."
         )
         place = device.kernels.take(cycles, device.kernels.take(first, source) + offset)
-        frame = device.columns.take(there.frame, source)
+        names = [name for name in there.frame.columns if name != ARRIVED]
+        frame = device.columns.take(device.columns.select(there.frame, names), source)
         if self._node.stated:
             take = device.kernels.take
             state = np.where(
@@ -81,7 +83,8 @@ class AtCyclesOperator(OnTicks, nodes=(AtCycles,)):
     def _known(self, opened: Sequence[Events]) -> list[Events]:
         """The rows that the step before kept, and those that are opened."""
         columns, kept = self._device.columns, self._kept.before(MAX_TIME, [])
-        rows = [Events(each.start, np.full_like(each.start, _EVER), each.frame) for each in opened if len(each)]
+        fresh = [self._kept.numbered(each) for each in opened if len(each)]
+        rows = [Events(each.start, np.full_like(each.start, _EVER), each.frame) for each in fresh]
         if kept is None:
             return rows
         names = [name for name in kept.frame.columns if name != _UNTIL]
@@ -114,3 +117,8 @@ class AtCyclesOperator(OnTicks, nodes=(AtCycles,)):
     def parts(self) -> list[Any]:
         """What it keeps."""
         return [self._kept, self._beats]
+
+    @property
+    def in_runs(self) -> Sequence[Any]:
+        """The rows."""
+        return [self._kept]

@@ -18,8 +18,8 @@ from gpu_ops.errors import PlanError
 _SMALL = 1 << 12
 """So many rows are kept before anybody looks which of them are needed."""
 
-_ROW_NUMBERS = {"state": m.STATE, "key": m.KEY, "enter": m.ENTER, "due": m.OUT, "value": m.VALUE, "group": m.GROUP}
-_KEY_NUMBERS = {"window": m.WINDOW, "size": m.SIZE, "span": m.SPAN}
+ROW_NUMBERS = {"state": m.STATE, "key": m.KEY, "enter": m.ENTER, "due": m.OUT, "value": m.VALUE, "group": m.GROUP}
+KEY_NUMBERS = {"window": m.WINDOW, "size": m.SIZE, "span": m.SPAN}
 
 
 @dataclass(frozen=True)
@@ -189,13 +189,10 @@ class CycleMachine:
 
     # State
 
-    def tables(self) -> dict[str, pa.Table]:
-        """Rows, keys and numbers: the lists follow from these. It has been compacted."""
-        made = {name: pa.array(np.ascontiguousarray(self.known[:, at])) for name, at in _ROW_NUMBERS.items()}
-        keys = {name: pa.array(np.ascontiguousarray(self.keys[:, at])) for name, at in _KEY_NUMBERS.items()}
+    def table(self) -> pa.Table:
+        """The numbers; the rest is in the rows and the keys, of `ROW_NUMBERS` and `KEY_NUMBERS`."""
         windows, place = int(self.numbers[m.WINDOWS]), int(self.numbers[m.NEXT_PLACE])
-        numbers = pa.table({"windows": pa.array([windows]), "next": pa.array([place])})
-        return {"machine": numbers, "keys": pa.table(keys), "inside": pa.table(made)}
+        return pa.table({"windows": pa.array([windows]), "next": pa.array([place])})
 
     def declared(self, keys: int, groups: int) -> Iterator[StateTable]:
         """The declarations of those tables, for some numbers of keys and groups."""
@@ -238,9 +235,9 @@ class CycleMachine:
         """The state that `tables` gave."""
         inside, keys = tables["inside"], tables["keys"]
         self._make_room(inside.num_rows, keys.num_rows, groups)
-        for name, at in _ROW_NUMBERS.items():
+        for name, at in ROW_NUMBERS.items():
             self.rows[: inside.num_rows, at] = inside[name].to_numpy()
-        for name, at in _KEY_NUMBERS.items():
+        for name, at in KEY_NUMBERS.items():
             self.keys[: keys.num_rows, at] = keys[name].to_numpy()
         numbers = self.numbers
         numbers[m.ROWS] = inside.num_rows

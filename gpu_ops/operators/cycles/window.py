@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,20 +12,24 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from gpu_ops.core.cycles import MS, WINDOW
+from gpu_ops.core.numbered_runs import NumberedRuns, PlacedRuns
 from gpu_ops.core.sorted_runs import SortedRuns
 from gpu_ops.core.splitmix import mixed
-from gpu_ops.core.state_tables import StateTable, Tables
+from gpu_ops.core.state_parts import Parts, StatePart, in_parts, whole
+from gpu_ops.core.state_tables import MANY, Field, StateTable, Tables
+from gpu_ops.core.table_runs import TableRuns
 from gpu_ops.core.time import MAX_TIME, TICK
 from gpu_ops.core.turns import PLACE
 from gpu_ops.core.types import storage
 from gpu_ops.devices import Device
 from gpu_ops.devices.cpu import cycles as m
 from gpu_ops.errors import ColumnError
-from gpu_ops.operators.cycles.machine import Coming, CycleMachine
+from gpu_ops.operators.cycles.machine import KEY_NUMBERS, ROW_NUMBERS, Coming, CycleMachine
 from gpu_ops.operators.events import Events
 from gpu_ops.operators.ledger.waiting import OnTicks, WaitingPoints
-from gpu_ops.operators.operator import BatchInput, StepInput
+from gpu_ops.operators.operator import BatchInput, InParts, StepInput
 from gpu_ops.operators.row_order import LEAST, distinct, in_order, ranks_of, run_starts
+from gpu_ops.operators.state.arrival_numbers import ArrivalNumbers
 from gpu_ops.operators.state.fields import nullable_columns
 from gpu_ops.operators.state.rows import GroupInterner
 from gpu_ops.plan.cycle_picks import BestRows, CyclePick, LastMilliseconds, LastRows, LatestRows, RandomRows, Size
@@ -70,7 +75,7 @@ class FrameRuns(SortedRuns[Any]):
             begin = end
 
 
-class CycleWindowOperator(OnTicks, nodes=(CycleWindow,)):
+class CycleWindowOperator(InParts, OnTicks, nodes=(CycleWindow,)):
     """The rows of a partition. The machine runs on the host, whatever the device.
 
     Args:
@@ -92,7 +97,10 @@ class CycleWindowOperator(OnTicks, nodes=(CycleWindow,)):
         self._groups = GroupInterner(self._group, schema, device)
         allowed = pick.waiting if isinstance(pick, LastRows) and pick.waiting is not None else -1
         self._machine = CycleMachine(_kind_of(pick), node.schedule, node.pinned, allowed, bool(self._group))
-        self._frames = FrameRuns(device)
+        self._frames, self._numbers = FrameRuns(device), ArrivalNumbers()
+        self._row_runs = NumberedRuns("number", list(ROW_NUMBERS))
+        self._key_runs = PlacedRuns(list(KEY_NUMBERS))
+        self._name_runs = {_KEYS: TableRuns(""), _GROUPS: TableRuns("")}
         self._opens = False
 
     gives_open = True
@@ -129,7 +137,9 @@ class CycleWindowOperator(OnTicks, nodes=(CycleWindow,)):
 
     def _end(self) -> None:
         """At the end of time nothing is kept."""
-        self._machine.compact(np.zeros(0, np.int64))
+        none = np.zeros(0, np.int64)
+        self._machine.compact(none)
+        self._numbers.keep(none)
         self._frames.replace([])
 
     def _floor(self, cti: int) -> int:
@@ -168,6 +178,7 @@ class CycleWindowOperator(OnTicks, nodes=(CycleWindow,)):
                 size, value = self._sizes(frame, pick.n), self._ranks(frame, pick)
                 group = self._codes(self._groups, frame) if self._group else _NONE
         self._frames.add(frame)
+        self._numbers.add(len(place))
         return Coming(place, key, value, group, size, span)
 
     def _order(self, place: Any, number: Any) -> Any:
@@ -280,6 +291,12 @@ class CycleWindowOperator(OnTicks, nodes=(CycleWindow,)):
                 None if keys is None else columns.host(keys).astype(np.int64),
                 None if groups is None else columns.host(groups).astype(np.int64),
             )
+            self._numbers.keep(kept)
+            if keys is not None:
+                self._key_runs.forget()
+                self._name_runs[_KEYS].forget()
+            if groups is not None:
+                self._name_runs[_GROUPS].forget()
             self._frames.replace([])
             for each in frames:
                 self._frames.add(each)
@@ -297,31 +314,51 @@ class CycleWindowOperator(OnTicks, nodes=(CycleWindow,)):
         return self.waiting + self._machine.count
 
     def tables(self) -> dict[str, pa.Table]:
-        """What waits, the machine, the rows that it needs, and the keys."""
+        """What `state_parts` makes up, without keys that have no rows."""
         self._compact()
-        made = super().tables() | self._machine.tables()
-        pieces, columns = self._frames.pieces(), self._device.columns
-        names = list(pieces[0].columns) if pieces else []
-        rows = pa.schema([self._payload.field(name) for name in names])
-        whole = pa.concat_tables([columns.to_arrow(each, rows) for each in pieces]) if pieces else rows.empty_table()
-        made["inside"] = pa.table(
-            {
-                **{name: made["inside"][name] for name in made["inside"].column_names},
-                **{f"row/{each}": whole[each] for each in names},
-            }
-        )
-        made["keys"] = made["keys"].slice(0, len(self._keys))
-        for prefix, interner, key in ((_KEYS, self._keys, self._node.by), (_GROUPS, self._groups, self._group)):
+        return super().tables()
+
+    def state_parts(self) -> Parts:
+        """What waits, the machine, the rows that it needs, and the keys."""
+        machine, made = self._machine, dict[str, Sequence[StatePart]](in_parts(OnTicks.tables(self)))
+        made |= in_parts({"machine": machine.table().append_column("came", pa.array([self._numbers.came]))})
+        kept, numbers = machine.kept(), self._numbers.every
+        now = {"number": numbers[kept]} | {name: machine.known[kept, at] for name, at in ROW_NUMBERS.items()}
+        made["inside"] = self._row_runs.parts(now, lambda at: self._saved_rows(kept[at], {n: now[n][at] for n in now}))
+        made["keys"] = self._key_runs.parts(machine.keys[: len(self._keys), list(KEY_NUMBERS.values())])
+        for prefix, interner, key in self._interners:
             if key and interner.keys is not None:
-                schema = pa.schema([self._payload.field(name) for name in key])
-                made[f"{prefix}names"] = columns.to_arrow(interner.keys, schema)
+                rows = partial(self._saved_names, interner, pa.schema([self._payload.field(name) for name in key]))
+                made[f"{prefix}names"] = self._name_runs[prefix].parts(len(interner), rows)
         return made
+
+    @property
+    def _interners(self) -> list[tuple[str, GroupInterner, tuple[str, ...]]]:
+        """Of keys and of groups: the prefix of its table, the numbers, and the columns."""
+        return [(_KEYS, self._keys, self._node.by), (_GROUPS, self._groups, self._group)]
+
+    def _saved_names(self, interner: GroupInterner, schema: pa.Schema, at: Any) -> pa.Table:
+        columns = self._device.columns
+        return columns.to_arrow(interner.keys_of(columns.array(at)), schema)
+
+    def _saved_rows(self, at: Any, own: Mapping[str, Any]) -> pa.Table:
+        """Some rows with what the machine knows of them."""
+        pieces, columns = [frame for _, frame in self._frames.pieces_at(at)], self._device.columns
+        if not pieces:
+            pieces = [columns.cut(each, 0, 0) for each in self._frames.pieces()[:1]]
+        schema = pa.schema([self._payload.field(name) for name in (pieces[0].columns if pieces else ())])
+        rows = pa.concat_tables([columns.to_arrow(each, schema) for each in pieces]) if pieces else schema.empty_table()
+        payload = {f"row/{each}": rows[each] for each in schema.names}
+        return pa.table({**{name: pa.array(each) for name, each in own.items()}, **payload})
+
+    # The keys that rows are of are counted
+    entire_tables = ("keys", f"{_KEYS}names", f"{_GROUPS}names")
 
     def declared(self, tables: Tables) -> Iterator[StateTable]:
         """The tables that `tables` gives."""
         yield from super().declared(tables)
         counts = []
-        for prefix, key in ((_KEYS, self._node.by), (_GROUPS, self._group)):
+        for prefix, _, key in self._interners:
             name = f"{prefix}names"
             if key:
                 schema = pa.schema([self._payload.field(each) for each in key])
@@ -333,23 +370,35 @@ class CycleWindowOperator(OnTicks, nodes=(CycleWindow,)):
                 row = nullable_columns(self._payload, "row/")
                 names = tables["inside"].column_names if "inside" in tables else []
                 there = {name: field for name, field in row.items() if name in names}
-                yield replace(each, columns={**each.columns, **there})
+                number = Field(pa.int64(), least=0, most=MANY, ascends=True, optional=True)
+                yield replace(each, columns={"number": number, **each.columns, **there})
+            elif each.name == "machine":
+                came = Field(pa.int64(), least=0, most=MANY, optional=True)
+                yield replace(each, columns={**each.columns, "came": came})
             else:
                 yield each
 
-    def restore(self, tables: Mapping[str, pa.Table]) -> None:
-        """The state that `tables` gave."""
-        super().restore(tables)
-        columns = self._device.columns
-        for prefix, interner in ((_KEYS, self._keys), (_GROUPS, self._groups)):
+    def put_back(self, parts: Parts) -> None:
+        """The state that `state_parts` gave; rows of older ones have no numbers."""
+        tables, columns = whole(parts), self._device.columns
+        OnTicks.restore(self, tables)
+        for prefix, interner, _ in self._interners:
             if f"{prefix}names" in tables:
                 interner.restore(columns.from_arrow(tables[f"{prefix}names"]))
+                self._name_runs[prefix].restore(parts[f"{prefix}names"])
         self._machine.restore(tables, len(self._groups))
         inside = tables["inside"]
         names = [name for name in inside.column_names if name.startswith("row/")]
         if inside.num_rows:
             rows = inside.select(names).rename_columns([name.removeprefix("row/") for name in names])
             self._frames.replace([columns.from_arrow(rows)])
+        if "number" in inside.column_names and "came" in tables["machine"].column_names:
+            came = tables["machine"]["came"][0].as_py()
+            self._numbers.restore(inside["number"].to_numpy().astype(np.int64), came)
+        else:
+            self._numbers.restore(np.arange(len(inside)), None)
+        self._row_runs.restore(parts["inside"])
+        self._key_runs.restore(parts["keys"], self._machine.keys[: len(tables["keys"]), list(KEY_NUMBERS.values())])
 
 
 def _kind_of(pick: CyclePick) -> int:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from gpu_ops.core.arrow_buffers import in_one, integers
+from gpu_ops.core.numbered_runs import NumberedRuns
 from gpu_ops.core.state_parts import Parts, in_parts
-from gpu_ops.core.state_tables import Field, StateTable, Tables
+from gpu_ops.core.state_tables import MANY, Field, StateTable, Tables
 from gpu_ops.core.time import MAX_TIME, MIN_TIME, TICK
+from gpu_ops.core.turns import ARRIVED
 from gpu_ops.devices import Device
 from gpu_ops.operators.events import Events, TimeOrder, concat
 from gpu_ops.operators.operator import BatchInput, Operator, StepInput
@@ -102,6 +106,86 @@ class WaitingPoints:
         rows = table.drop_columns("place")
         names = [name.removeprefix(_PREFIX) for name in rows.column_names]
         self._held = [Events(_array(table, columns), TICK, columns.from_arrow(rows.rename_columns(names)))]
+
+
+class NumberedPoints(WaitingPoints):
+    """Points that are kept for long, each with its number among all that ever came (`ARRIVED`): saved in runs.
+
+    Args:
+        name: What their table is called.
+        schema: Their columns, without the numbers.
+        device: Where arrays live.
+        changing: The columns, of int64, whose values may change.
+
+    Attributes:
+        came: How many points ever came.
+    """
+
+    _NUMBER = f"{_PREFIX}{ARRIVED}"
+
+    def __init__(self, name: str, schema: pa.Schema, device: Device, changing: Sequence[str] = ()) -> None:
+        super().__init__(name, schema.append(pa.field(ARRIVED, pa.int64())), device)
+        self.came = 0
+        self._changing = [f"{_PREFIX}{each}" for each in changing]
+        self._runs = NumberedRuns(self._NUMBER, self._changing)
+
+    def numbered(self, rows: Events) -> Events:
+        """New rows with their numbers."""
+        columns, first = self._device.columns, self.came
+        self.came += len(rows)
+        number = columns.build({ARRIVED: (columns.array(np.arange(first, self.came)), None, pa.int64())})
+        return replace(rows, frame=columns.beside(rows.frame, number))
+
+    def whole(self) -> Events | None:
+        """All points; None if there are none."""
+        found = self.before(MAX_TIME, [])
+        if found is not None:
+            self.hold(found)
+        return found
+
+    def tables(self) -> dict[str, pa.Table]:
+        """The points by their numbers, if there are any, and how many ever came."""
+        made = super().tables()
+        for name, table in made.items():
+            numbers = table[self._NUMBER].to_numpy()
+            if not bool((np.diff(numbers) > 0).all()):
+                made[name] = table.take(pa.array(np.argsort(numbers)))
+        return made | ({self._came_name: pa.table({"came": pa.array([self.came])})} if self.came else {})
+
+    @property
+    def _came_name(self) -> str:
+        return f"{self._name} came"
+
+    def state_parts(self) -> Parts:
+        """The points in parts."""
+        table = self.tables().get(self._name)
+        if table is None:
+            self._runs.restore(())
+            return {}
+        now = {name: integers(in_one(table[name])) for name in (self._NUMBER, *self._changing)}
+        return {self._name: self._runs.parts(now, lambda at: table.take(pa.array(at)))}
+
+    def keep_names(self, parts: Parts) -> None:
+        """The parts that were restored keep their names."""
+        self._runs.restore(parts.get(self._name, ()))
+
+    def declared(self) -> Iterator[StateTable]:
+        """The declarations of their tables."""
+        number = Field(pa.int64(), least=0, most=MANY, ascends=True, optional=True)
+        for each in super().declared():
+            yield replace(each, columns={**each.columns, self._NUMBER: number})
+        yield StateTable(self._came_name, {"came": Field(pa.int64(), least=0, most=MANY)}, rows=1)
+
+    def restore(self, tables: Mapping[str, pa.Table]) -> None:
+        """What `tables` gave; in older states they have no numbers."""
+        table, came = tables.get(self._name), tables.get(self._came_name)
+        self.came = 0 if came is None else int(came["came"][0].as_py())
+        if table is None:
+            return
+        if self._NUMBER not in table.column_names:
+            table = table.append_column(self._NUMBER, pa.array(np.arange(table.num_rows)))
+        super().restore({self._name: table})
+        self.came = max(self.came, int(table[self._NUMBER][-1].as_py()) + 1 if table.num_rows else 0)
 
 
 def _array(table: pa.Table, columns: Any) -> Any:

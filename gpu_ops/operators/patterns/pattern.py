@@ -26,6 +26,7 @@ from gpu_ops.operators.patterns.machine import PatternMachine
 from gpu_ops.operators.patterns.tables import pattern_tables
 from gpu_ops.operators.patterns.turns import PatternTurns
 from gpu_ops.operators.row_windows.ticks import TickQueue
+from gpu_ops.operators.state.arrival_numbers import ArrivalNumbers
 from gpu_ops.operators.state.fields import NUMBERED_TIME, nullable_columns
 from gpu_ops.plan.pattern_matches import Pattern
 
@@ -56,8 +57,7 @@ class PatternOperator(InParts, OnTicks, nodes=(Pattern,)):
         empty = device.columns.from_arrow
         self._rows = [[empty(each.schema.empty_table())] for each in node.streams]
         self._counts = [0] * len(node.streams)
-        # Of the rows that were kept when somebody looked last, and how many rows ever came.
-        self._numbers, self._came = [np.zeros(0, np.int64)] * len(node.streams), [0] * len(node.streams)
+        self._numbers = [ArrivalNumbers() for _ in node.streams]
         self._runs = [NumberedRuns(ARRIVED) for _ in node.streams]
         self._cells = KeptCells(self._static, len(node.streams), device, shares=not isinstance(chain, str))
 
@@ -109,18 +109,13 @@ class PatternOperator(InParts, OnTicks, nodes=(Pattern,)):
             if each is not None and len(each):
                 self._rows[at] = [*self._rows[at], each.frame] if self._counts[at] else [each.frame]
                 self._counts[at] += len(each)
-                self._came[at] += len(each)
+                self._numbers[at].add(len(each))
         self._cells.add([None if each is None else each.frame for each in fresh])
 
     def _kept(self, stream: int) -> Frame:
         """The rows of a stream that it keeps."""
         self._rows[stream] = [self._device.columns.concat(self._rows[stream])]
         return self._rows[stream][0]
-
-    def _row_numbers(self, stream: int) -> Any:
-        """int64: the numbers of the rows of a stream that it keeps, ascending."""
-        known, came = self._numbers[stream], self._came[stream]
-        return np.concatenate([known, np.arange(came - self._counts[stream] + len(known), came)])
 
     def _masks(self, fresh: Sequence[Events | None]) -> tuple[Any, Any]:
         """Which of the rows that have come each atom may take, and where those of each atom are for a row 0."""
@@ -212,7 +207,7 @@ class PatternOperator(InParts, OnTicks, nodes=(Pattern,)):
         columns = self._device.columns
         for at, rows in enumerate(self._machine.compact(self._counts)):
             if len(rows) < self._counts[at]:
-                self._numbers[at] = self._row_numbers(at)[rows]
+                self._numbers[at].keep(rows)
                 none = columns.cut(self._rows[at][0], 0, 0)
                 self._rows[at] = [columns.take(self._kept(at), columns.array(rows)) if len(rows) else none]
                 self._cells.take(at, rows)
@@ -238,9 +233,11 @@ class PatternOperator(InParts, OnTicks, nodes=(Pattern,)):
     def state_parts(self) -> Parts:
         """What waits, the machine, and the rows that it needs, with some that it needs no longer."""
         made: dict[str, Any] = in_parts(OnTicks.tables(self))
-        numbers = [*map(self._row_numbers, range(len(self._rows)))]
+        numbers = [each.every for each in self._numbers]
         made |= self._machine.state_parts(numbers)
-        made |= in_parts({"clock": pa.table({"clock": pa.array([self._clock]), "matches": pa.array([self._matches])})})
+        known = {"clock": self._clock, "matches": self._matches}
+        known |= {f"came {at}": each.came for at, each in enumerate(self._numbers)}
+        made |= in_parts({"clock": pa.table({name: pa.array([each]) for name, each in known.items()})})
         for at, runs in enumerate(self._runs):
             made[f"rows {at}"] = runs.parts({ARRIVED: numbers[at]}, partial(self._saved_rows, at, numbers[at]))
         return made
@@ -265,7 +262,9 @@ class PatternOperator(InParts, OnTicks, nodes=(Pattern,)):
             yield StateTable(f"rows {at}", columns, required=True)
         yield from self._machine.declared(tables, [_numbers_in(tables[f"rows {at}"]) for at in range(len(self._rows))])
         clock = replace(NUMBERED_TIME, besides=(_NOT_SHOWN,))
-        numbers = {"clock": clock, "matches": Field(pa.int64(), least=0, most=MANY)}
+        count = Field(pa.int64(), least=0, most=MANY)
+        numbers = {"clock": clock, "matches": count}
+        numbers |= {f"came {at}": replace(count, optional=True) for at in range(len(self._numbers))}
         yield StateTable("clock", numbers, rows=1, required=True)
 
     def put_back(self, parts: Parts) -> None:
@@ -275,12 +274,13 @@ class PatternOperator(InParts, OnTicks, nodes=(Pattern,)):
         self._clock, self._matches = (tables["clock"][name][0].as_py() for name in ("clock", "matches"))
         for at, runs in enumerate(self._runs):
             table = tables[f"rows {at}"]
-            self._numbers[at] = _numbers_in(table)
-            self._came[at] = int(self._numbers[at][-1]) + 1 if table.num_rows else 0
+            came = f"came {at}"
+            known = tables["clock"][came][0].as_py() if came in tables["clock"].column_names else None
+            self._numbers[at].restore(_numbers_in(table), known)
             names = self._node.streams[at].schema.names
             self._rows[at], self._counts[at] = [self._device.columns.from_arrow(table.select(names))], table.num_rows
             runs.restore(parts[f"rows {at}"])
-        self._machine.put_back(parts, self._numbers)
+        self._machine.put_back(parts, [each.every for each in self._numbers])
         self._cells.restore([each[0] for each in self._rows])
 
 
