@@ -153,13 +153,13 @@ def _link(
 
 
 @called
-def _end(starts: Table, awaited: Table, heads: Ints, tails: Ints, count: int, who: int) -> None:
-    starts[who, STATE] = ENDED
+def _end(starts: Table, changed: Bools, awaited: Table, heads: Ints, tails: Ints, count: int, who: int) -> None:
+    starts[who, STATE], changed[who] = ENDED, True
     for atom in range(count):
         _unlink(awaited, heads, tails, who * count + atom, atom)
 
 
-@kernel(OWN, OWN, output(INT), output(INT), INT_TABLE, INTS, INTS, BOOLS, output(INT), allocates=False)
+@kernel(OWN, OWN, output(INT), output(INT), INT_TABLE, INTS, INTS, BOOLS, output(INT), INT, allocates=False)
 def relinked(
     starts: Table,
     awaited: Table,
@@ -170,8 +170,9 @@ def relinked(
     values: Ints,
     there: Bools,
     numbers: Ints,
+    drops: int,
 ) -> int:
-    """Drop the starts that have ended, and put what the others wait for into chains anew.
+    """Put what starts wait for into chains anew.
 
     Args:
         starts: As in `chained`, like the others.
@@ -183,13 +184,14 @@ def relinked(
         values: Likewise.
         there: Likewise.
         numbers: Likewise.
+        drops: 1 to drop the starts that have ended: the others get new places.
 
     Returns:
         How many starts are left.
     """
     kept = 0
     for who in range(numbers[STARTS]):
-        if starts[who, STATE] != ENDED:
+        if drops == 0 or starts[who, STATE] != ENDED:
             if kept < who:
                 for column in range(START_COLUMNS):
                     starts[kept, column] = starts[who, column]
@@ -198,7 +200,11 @@ def relinked(
     for chain in range(len(heads)):
         heads[chain] = tails[chain] = -1
     for who in range(kept):
-        _link(starts, awaited, heads, tails, atoms, begins, values, there, who)
+        if starts[who, STATE] != ENDED:
+            _link(starts, awaited, heads, tails, atoms, begins, values, there, who)
+        else:
+            for atom in range(len(atoms)):
+                awaited[who * len(atoms) + atom, LINKED] = 0
     return kept
 
 
@@ -240,7 +246,7 @@ def renumbered(starts: Table, count: int, columns: Bools, numbers: Ints, rows: I
     *(INTS, INTS, INTS, INTS, INTS, INTS, INTS, BOOLS, INTS, INT_TABLE, INT),
     *(INTS, INTS, INTS, BOOLS, INTS, INTS, BOOLS),
     *(output(INT), output(INT), output(FLOAT), output(BOOLS.dtype)),
-    *(output(INT), output(INT), OWN, OWN, output(INT), output(INT), OWN),
+    *(output(INT), output(INT), OWN, OWN, output(INT), output(INT), OWN, output(BOOLS.dtype)),
     allocates=False,
 )
 def chained(  # noqa: C901, PLR0912, PLR0915  (which turn is next, what events do, and what starts)
@@ -273,6 +279,7 @@ def chained(  # noqa: C901, PLR0912, PLR0915  (which turn is next, what events d
     heads: Ints,
     tails: Ints,
     found: Table,
+    changed: Bools,
 ) -> int:
     """Take turns until all are taken, or there is no room for another start; then it may be called again.
 
@@ -307,6 +314,7 @@ def chained(  # noqa: C901, PLR0912, PLR0915  (which turn is next, what events d
         heads: Room for the first of each chain; a power of two of them.
         tails: Likewise for the last.
         found: int64[4, …]: room for matches, as the constants from `AT_PLACE` on say; one for each start is enough.
+        changed: bool[starts]: set for those of which something changes.
 
     Returns:
         Why it stops: `DONE`; `GROW` where there is no room for a start; `OVERFLOWED`.
@@ -329,19 +337,19 @@ def chained(  # noqa: C901, PLR0912, PLR0915  (which turn is next, what events d
                 if starts[late, STATE] != ENDED and starts[late, FOUND] == MISSING:
                     if starts[late, WITHIN_DUE] > now:
                         break
-                    _end(starts, awaited, heads, tails, count, late)
+                    _end(starts, changed, awaited, heads, tails, count, late)
                 late += 1
             while has_after and passed < many:
                 if starts[passed, STATE] == WAITS:
                     if starts[passed, AFTER_DUE] > now:
                         break
-                    starts[passed, STATE] = PASSED
+                    starts[passed, STATE], changed[passed] = PASSED, True
                     if starts[passed, FOUND] != MISSING:
                         first, then = starts[passed, ROW], starts[passed, FOUND]
                         found[AT_PLACE, made], found[AT_CLOCK, made] = ticks[tick], now
                         found[FIRST_ROW, made], found[THEN_ROW, made] = first, then
                         made += 1
-                        _end(starts, awaited, heads, tails, count, passed)
+                        _end(starts, changed, awaited, heads, tails, count, passed)
                 passed += 1
             tick += 1
         if stream < 0:
@@ -385,14 +393,14 @@ def chained(  # noqa: C901, PLR0912, PLR0915  (which turn is next, what events d
                             return OVERFLOWED
                         holds = how == VALUE and work[0] == 1
                     if holds and atom < needs and starts[who, STATE] == WAITS:
-                        starts[who, FOUND] = row
+                        starts[who, FOUND], changed[who] = row, True
                         _unlink(awaited, heads, tails, node, atom)
                     elif holds:
                         if atom < needs:
                             found[AT_PLACE, made], found[AT_CLOCK, made] = place, clocks[tick]
                             found[FIRST_ROW, made], found[THEN_ROW, made] = starts[who, ROW], row
                             made += 1
-                        _end(starts, awaited, heads, tails, count, who)
+                        _end(starts, changed, awaited, heads, tails, count, who)
                 node = following
         if stream == first_stream and masks[first_mask + row]:
             starts[many, ROW] = row

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from gpu_ops.core.numbered_runs import NumberedRuns
 from gpu_ops.core.state_parts import Parts, StatePart, whole
 from gpu_ops.core.state_tables import Field, RowRule, StateTable
+from gpu_ops.core.table_runs import TableRuns
 from gpu_ops.devices.cpu import pattern_chains as m
 from gpu_ops.devices.cpu import patterns as machine
 from gpu_ops.operators.patterns.soundness import columns_of
@@ -29,8 +31,9 @@ _ROWS = 1 << 14
 """So many rows are kept before anybody looks which of them are needed: to look costs more than to keep them."""
 
 _COLUMNS = ("row", "within", "after", "found", "state")
-_NUMBERED = {"row": m.ROW, "found": m.FOUND, "state": m.STATE}
-"""The columns that say which start it is, and what changes of it."""
+
+_ENDED = (-1, 0, 0, m.MISSING, m.ENDED)
+"""What is written of a start that has ended; where it is in a file, its row stays."""
 
 
 class PatternChains:
@@ -53,9 +56,11 @@ class PatternChains:
         self._of_start = tables.cell_slots[:, 0] >= 0
         self._at = np.zeros(len(tables.cell_slots), np.int64)
         self._work, self._known = np.zeros(programs.depth + 1, np.int64), np.zeros(programs.depth + 1, np.bool_)
-        self._runs = NumberedRuns("row", ["found", "state"])
+        self._runs = TableRuns("row")
         self._begun, self._numbers = False, np.zeros(m.NUMBERS, np.int64)
         self._starts: Any = np.zeros((0, m.START_COLUMNS), np.int64)
+        # Which of them are other than they were saved; from how many rows on somebody looks which are needed.
+        self._changed, self._looks_at = np.zeros(0, np.bool_), _ROWS
         self._have_room(_SMALL)
 
     def _have_room(self, starts: int) -> None:
@@ -63,6 +68,7 @@ class PatternChains:
         kept, waiting = self._starts[: self._count], starts * max(1, len(self._atoms))
         self._starts = np.zeros((starts, m.START_COLUMNS), np.int64)
         self._starts[: len(kept)] = kept
+        self._changed = np.append(self._changed[: len(kept)], np.zeros(starts - len(kept), np.bool_))
         self._awaited = np.zeros((waiting, m.AWAITED_COLUMNS), np.int64)
         self._heads, self._tails = (np.zeros(1 << (waiting // 4).bit_length(), np.int64) for _ in range(2))
         self._is_linked = False
@@ -93,7 +99,11 @@ class PatternChains:
 
     def has_grown(self, rows: int) -> bool:
         """Whether so many rows are far more than are needed."""
-        return rows > _ROWS and rows > 2 * self._open_count + _ROWS
+        if rows <= self._looks_at:
+            return False
+        needed = 2 * self._open_count + _ROWS
+        self._looks_at = max(needed, rows if rows > needed else 0)
+        return rows > needed
 
     def run(self, turns: PatternTurns, masks: tuple[Any, Any], cells: CellValues) -> tuple[Any, Any, Any]:
         """Take some turns; see `PatternMachine.run`."""
@@ -111,16 +121,18 @@ class PatternChains:
         numbers[[m.TICK, m.FOUND_MATCHES]] = 0
         self._begun = True
         self._is_linked = self._is_linked and not static.by_text
-        why = m.DONE if self._is_linked else m.GROW
+        if not self._is_linked:
+            self._link(atoms, cells, drops=self._count == len(self._starts))
         while True:
-            if why == m.GROW:
-                self._link(atoms, cells)
             why = m.chained(
                 turns.ticks, turns.places, turns.begins, turns.bases, clocks, within, after, values, begun, atoms,
                 int(self._chain.then is not None), programs.code, programs.bounds, programs.constants, self._of_start,
                 cells.begins, cells.values, cells.there, self._at, self._work, self._work.view(np.float64),
                 self._known, ahead, numbers, self._starts, self._awaited, self._heads, self._tails, found,
+                self._changed,
             )  # fmt: skip
+            if why == m.GROW:
+                self._link(atoms, cells, drops=True)
             if why == m.OVERFLOWED:
                 raise static.overflow(int(numbers[m.ERROR]))
             if why == m.DONE:
@@ -128,14 +140,17 @@ class PatternChains:
         self._found = found[:, : numbers[m.FOUND_MATCHES]]
         return self._found[m.AT_PLACE], self._found[m.AT_CLOCK], np.arange(self._found.shape[1])
 
-    def _link(self, atoms: Any, cells: CellValues) -> None:
-        """Drop the starts that have ended, have room for more, and chain what they wait for."""
-        open_starts = self._open_count
-        if 4 * open_starts > len(self._starts):
-            self._have_room(8 * open_starts)
+    def _link(self, atoms: Any, cells: CellValues, *, drops: bool) -> None:
+        """Chain what starts wait for; ``drops`` says that those which have ended go, and more have room."""
+        if drops:
+            open_starts = self._open_count
+            if 4 * open_starts > len(self._starts):
+                self._have_room(8 * open_starts)
+            self._runs.forget()
+            self._changed[:] = False
         m.relinked(
             self._starts, self._awaited, self._heads, self._tails, atoms, cells.begins, cells.values, cells.there,
-            self._numbers,
+            self._numbers, int(drops),
         )  # fmt: skip
         self._is_linked = True
 
@@ -188,34 +203,54 @@ class PatternChains:
         Args:
             numbers: For each stream the numbers of its rows, by which the tables name them.
         """
-        starts, open_ = self._starts[: self._count], np.flatnonzero(self._starts[: self._count, m.STATE] != m.ENDED)
-        now = {name: starts[open_, at] for name, at in _NUMBERED.items()}
-        now["row"] = numbers[self._chain.start.stream][now["row"]]
-        if self._chain.then is not None:
-            found = now["found"] >= 0
-            now["found"][found] = numbers[self._chain.then.stream][now["found"][found]]
+        changed = np.flatnonzero(self._changed[: self._count])
+        self._changed[changed] = False
+        self._runs.note(changed)
+        starts = self._runs.parts(self._count, partial(self._saved, numbers))
+        return {"chains": [StatePart.of(pa.table({"begun": [self._begun]}))], "starts": starts}
 
-        def rows(at: Any) -> pa.Table:
-            own = {name: starts[open_[at], column] for column, name in enumerate(_COLUMNS)}
-            return pa.table({name: pa.array(each) for name, each in (own | {n: now[n][at] for n in now}).items()})
+    def _saved(self, numbers: Sequence[Any], at: Any) -> pa.Table:
+        """Some starts, with the numbers of their rows."""
+        starts = self._starts[at]
+        starts[starts[:, m.STATE] == m.ENDED] = _ENDED
+        for column, event in ((m.ROW, self._chain.start), (m.FOUND, self._chain.then)):
+            named = starts[:, column] >= 0
+            if event is not None:
+                starts[named, column] = numbers[event.stream][starts[named, column]]
+        return pa.table({name: pa.array(np.ascontiguousarray(starts[:, c])) for c, name in enumerate(_COLUMNS)})
 
-        return {"chains": [StatePart.of(pa.table({"begun": [self._begun]}))], "starts": self._runs.parts(now, rows)}
+    @staticmethod
+    def needed(tables: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
+        """Tables without the starts that have ended."""
+        starts = tables["starts"]
+        return {**tables, "starts": starts.filter(pc.not_equal(starts["state"], m.ENDED))}
 
     def declared(self, tables: Mapping[str, pa.Table], numbers: Sequence[Any]) -> Iterator[StateTable]:
         """Their declarations; see `PatternMachine.declared`."""
         del tables
         chain, number = self._chain, Field(pa.int64())
         yield StateTable("chains", {"begun": Field(pa.bool_())}, rows=1, required=True)
-        first = Field(pa.int64(), ascends=True)
-        found = Field(pa.int64(), least=m.NEEDS_NONE, most=m.NEEDS_NONE)
-        rules = [RowRule("row", "is no row of its stream", _names("row", numbers[chain.start.stream]))]
-        if chain.then is not None:
+        rules = [
+            RowRule("state", "is that of a start that has ended, and keeps something", _keeps_nothing),
+            RowRule("row", "is no row of its stream", _or_ended(_names("row", numbers[chain.start.stream]))),
+            RowRule("row", "is not above the one before", _ascends),
+        ]
+        found = Field(pa.int64(), least=m.NEEDS_NONE, most=m.NEEDS_NONE, besides=(m.MISSING,))
+        if chain.then is None:
+            rules.append(RowRule("found", "is no event that it waits for", _or_ended(_needs_none)))
+        else:
             found = Field(pa.int64(), least=m.MISSING)
             rules.append(RowRule("found", "is no row of its stream", _names("found", numbers[chain.then.stream])))
         begins = m.PASSED if chain.after is None else m.WAITS
-        state = Field(pa.int64(), least=begins, most=m.PASSED)
-        columns = {"row": first, "within": number, "after": number, "found": found, "state": state}
-        rules.append(RowRule("state", "is that of a start that has ended", _is_open))
+        state = Field(pa.int64(), least=begins, most=m.PASSED, besides=(m.ENDED,))
+        columns = {
+            "row": Field(pa.int64(), least=-1),
+            "within": number,
+            "after": number,
+            "found": found,
+            "state": state,
+        }
+        rules.append(RowRule("state", "is that of a start that has ended", _or_ended(_is_open)))
         yield StateTable("starts", columns, required=True, rules=tuple(rules))
 
     def put_back(self, parts: Parts, numbers: Sequence[Any]) -> None:
@@ -223,13 +258,16 @@ class PatternChains:
         tables = whole({name: parts[name] for name in ("chains", "starts")})
         self._begun = bool(tables["chains"]["begun"][0].as_py())
         starts = np.stack(columns_of(tables["starts"], _COLUMNS), axis=1)
-        starts[:, m.ROW] = np.searchsorted(numbers[self._chain.start.stream], starts[:, m.ROW])
+        begun = starts[:, m.STATE] != m.ENDED
+        starts[~begun, m.ROW] = 0
+        starts[begun, m.ROW] = np.searchsorted(numbers[self._chain.start.stream], starts[begun, m.ROW])
         if self._chain.then is not None:
             found = starts[:, m.FOUND] >= 0
             starts[found, m.FOUND] = np.searchsorted(numbers[self._chain.then.stream], starts[found, m.FOUND])
         self._runs.restore(parts["starts"])
         self._numbers[:] = 0
-        self._have_room(max(_SMALL, 8 * len(starts)))
+        self._have_room(max(_SMALL, 8 * int(np.count_nonzero(begun)), len(starts)))
+        self._changed[:] = False
         self._starts[: len(starts)], self._numbers[m.STARTS] = starts, len(starts)
 
 
@@ -239,8 +277,34 @@ def _is_open(table: pa.Table) -> Any:
     return (state == m.WAITS) | (found == m.MISSING)
 
 
+def _has_ended(table: pa.Table) -> Any:
+    return columns_of(table, ("state",))[0] == m.ENDED
+
+
+def _keeps_nothing(table: pa.Table) -> Any:
+    own = np.stack(columns_of(table, _COLUMNS[1:]), axis=1)
+    return ~_has_ended(table) | (own == _ENDED[1:]).all(axis=1)
+
+
+def _or_ended(holds: Callable[[pa.Table], Any]) -> Callable[[pa.Table], Any]:
+    """A rule that starts which have ended need not follow."""
+    return lambda table: _has_ended(table) | holds(table)
+
+
+def _needs_none(table: pa.Table) -> Any:
+    return columns_of(table, ("found",))[0] == m.NEEDS_NONE
+
+
+def _ascends(table: pa.Table) -> Any:
+    """Each is above all before it."""
+    (row,) = columns_of(table, ("row",))
+    row = np.where(_has_ended(table), -1, row)
+    before = np.maximum.accumulate(np.append(-1, row))[:-1]
+    return (row < 0) | (row > before)
+
+
 def _names(column: str, numbers: Any) -> Callable[[pa.Table], Any]:
-    """Whether a column names rows by their numbers, or none."""
+    """Whether a column names rows by their numbers; or none, where it may."""
 
     def holds(table: pa.Table) -> Any:
         (named,) = columns_of(table, (column,))

@@ -269,6 +269,11 @@ class PatternMachine:
         parts: dict[str, Sequence[StatePart]] = {name: each.parts(now[name]) for name, each in self._runs.items()}
         return {"machine": [StatePart.of(machine)], **parts}
 
+    @staticmethod
+    def needed(tables: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
+        """Tables of what is needed alone: `compact` came before."""
+        return dict(tables)
+
     def declared(self, tables: Mapping[str, pa.Table], rows: Sequence[Any]) -> Iterator[StateTable]:
         """Their declarations.
 

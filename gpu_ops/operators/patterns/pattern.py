@@ -228,7 +228,7 @@ class PatternOperator(InParts, OnTicks, nodes=(Pattern,)):
     def tables(self) -> dict[str, pa.Table]:
         """What `state_parts` makes up, without what is not needed."""
         self._compact()
-        return super().tables()
+        return self._machine.needed(super().tables())
 
     def state_parts(self) -> Parts:
         """What waits, the machine, and the rows that it needs, with some that it needs no longer."""
