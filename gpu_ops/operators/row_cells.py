@@ -23,11 +23,13 @@ class CellValues:
         begins: int64[cells + 1]: where the values of each cell begin; its last one is what it is for no row.
         values: int64.
         there: bool: which of them are not null.
+        renumbered: Whether the numbers of texts are others than the last time.
     """
 
     begins: Any
     values: Any
     there: Any
+    renumbered: bool = True
 
 
 def cell_values(cells: Sequence[Cell], frames: Sequence[tuple[Frame, str]], device: Device) -> CellValues:

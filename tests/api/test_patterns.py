@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import gpu_ops as g
 from gpu_ops import epl
 from gpu_ops.errors import ColumnError, PlanError
+from gpu_ops.operators.patterns import cells, chains, machine
+from tests.support.examples import examples
 from tests.support.ticks import at_us
 
 A = pa.table({"at": [0, 1, 2, 5, 9, 12], "seq": [1, 2, 3, 4, 5, 6], "k": list("xyxzxy"), "v": [1, 2, 3, 4, 1, 9]})
@@ -117,3 +124,52 @@ def test_rows_that_nothing_waits_for_are_not_kept(shape: str) -> None:
         live.results()
         assert live.status().alive < 40_000
     assert live.status().alive < 20_000
+
+
+@pytest.mark.parametrize("device", ["cpu", "array"])
+@pytest.mark.parametrize("shape", ["then", "none", "the machine"])
+@given(st.randoms(use_true_random=False))
+@examples(dear=True)
+def test_text_keys_whose_numbers_are_forgotten(shape: str, device: str, chance: random.Random) -> None:
+    """Texts come and go; whatever is kept of them is looked at in each step, and saved and restored in between."""
+    texts = [None, "", "a", "b", "ä", "a longer one"] + [f"{at}" for at in range(30)]
+    count = chance.randrange(1, 120)
+    rows = pa.table(
+        {
+            "at": pa.array(range(count), pa.int64()),
+            "k": pa.array([chance.choice(texts[: chance.choice([4, 36])]) for _ in range(count)], pa.string()),
+            "v": pa.array([chance.randrange(4) for _ in range(count)], pa.int64()),
+        }
+    )
+
+    def asked(table: pa.Table) -> g.Stream:
+        each = g.arrivals(g.events(table, start="at", unit="us"), start=BEGIN, until=END)
+        first, then = g.every("a", each, col("v") == 0), g.one("b", each, col("v") > 1, on="k")
+        step = {
+            "then": lambda: first >> then,
+            "none": lambda: first >> g.none("", each, col("v") > 1, on="k").within("9us"),
+            "the machine": lambda: first >> (then.within("20us") | g.one("c", each, col("v") == 1, on="k").times(2)),
+        }[shape]()
+        return g.pattern(step).deliveries("a.k", "a.v")
+
+    wanted = asked(rows).collect(device=device)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cells, "_FEW", 0)
+        patch.setattr(chains, "_ROWS", 2)
+        patch.setattr(machine, "_ROWS", 2)
+        patch.setattr(machine, "_SMALL", 2)
+        live, at = asked(rows.slice(0, 0)).start(device=device), 0
+        found = []
+        while at < count:
+            size = chance.randrange(1, 20)
+            live.push(rows.slice(at, size))
+            at += size
+            live.advance(at_us(min(at, count)))
+            found.append(live.results())
+            if chance.random() < 0.2:
+                with TemporaryDirectory() as folder:
+                    live.checkpoint(Path(folder) / "c")
+                    live = g.restore(Path(folder) / "c", asked(rows.slice(0, 0)), device=device)
+        live.close()
+        found.append(live.results())
+    assert sorted(map(repr, _rows(pa.concat_tables(found)))) == sorted(map(repr, _rows(wanted)))

@@ -6,11 +6,18 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from gpu_ops.devices import Device
 from gpu_ops.devices.columns import Frame
 from gpu_ops.operators.patterns.tables import PatternTables
 from gpu_ops.operators.row_cells import CellValues, absent_value, cell_values, stored_values
+from gpu_ops.operators.state.rows import GroupInterner
+
+_TEXT = "text"
+
+_FEW = 1 << 10
+"""So many texts are kept before anybody looks which of them are needed."""
 
 
 class KeptCells:
@@ -25,8 +32,11 @@ class KeptCells:
 
     def __init__(self, tables: PatternTables, streams: int, device: Device, *, shares: bool) -> None:
         self._cells, self._columns, self._device = tables.programs.cells, tables.cell_columns, device
-        # Texts are known by their ranks among all that are there.
-        self._anew = any(each.kind == "text" for each in self._cells)
+        texts = [each.kind == "text" for each in self._cells]
+        # Programs compare texts, by their ranks among all that are there. Equalities need a number for each.
+        self._anew = any(texts[: tables.own_cells]) or any(each.absent for each in self._cells if each.kind == "text")
+        self._texts = None if self._anew or not any(texts) else self._interner()
+        self._renumbered = True
         same = [
             (*column, cell.kind) if shares else number
             for number, (cell, column) in enumerate(zip(self._cells, self._columns, strict=True))
@@ -36,6 +46,10 @@ class KeptCells:
         self._counts = [0] * streams
         self._values, self._there = self._room(0)
 
+    def _interner(self) -> GroupInterner:
+        """Numbers of texts; there are none yet."""
+        return GroupInterner((_TEXT,), pa.schema([(_TEXT, pa.large_string())]), self._device)
+
     def _room(self, rows: int) -> tuple[Any, Any]:
         """Room for the values of so many rows, and for that of no row."""
         shape = len(self._firsts), rows + 1
@@ -43,7 +57,7 @@ class KeptCells:
         values[:, -1], there[:, -1] = 0, False
         for number, first in enumerate(self._firsts) if not self._anew else ():
             # Of a stream that nothing has come of, there is no row too.
-            absent = absent_value(self._cells[first])
+            absent = None if self._cells[first].kind == "text" else absent_value(self._cells[first])
             if absent is not None:
                 own = values[number].view(np.float64 if self._cells[first].kind == "float" else np.int64)
                 own[-1], there[number, -1] = absent, True
@@ -60,6 +74,11 @@ class KeptCells:
                 count = self._counts[self._columns[first][0]]
                 new[number, :count] = old[number, :count]
 
+    def take_all_at_once(self) -> None:
+        """Rows come once: to rank their texts costs less than to number them."""
+        if self._texts is not None:
+            self._anew, self._texts = True, None
+
     def add(self, fresh: Sequence[Frame | None]) -> None:
         """More rows of each stream."""
         columns = self._device.columns
@@ -71,15 +90,36 @@ class KeptCells:
                 frame, begin = fresh[stream], self._counts[stream]
                 if frame is None:
                     continue
-                numbers, valid, _ = stored_values(self._cells[first], frame, name, self._device)
+                numbers, valid = self._stored(first, frame, name)
                 values, there, end = self._values[number], self._there[number], begin + counts[stream]
                 values.view(numbers.dtype)[begin:end], there[begin:end] = numbers, valid
         self._counts = [before + more for before, more in zip(self._counts, counts, strict=True)]
 
+    def _stored(self, cell: int, frame: Frame, name: str) -> tuple[Any, Any]:
+        """(the numbers of a cell, which of them are not null)."""
+        if self._cells[cell].kind != "text" or self._texts is None:
+            return stored_values(self._cells[cell], frame, name, self._device)[:2]
+        columns = self._device.columns
+        own = columns.to_arrow(columns.select(frame, [name]), pa.schema([(name, self._cells[cell].type)]))[name]
+        texts = pa.table({_TEXT: own.cast(pa.large_string())})
+        codes = columns.host(self._texts.codes(columns.from_arrow(texts)))
+        return codes.astype(np.int64), True if not own.null_count else own.is_valid().to_numpy()
+
     def restore(self, kept: Sequence[Frame]) -> None:
         """The rows that a state has, in place of all others."""
         self._counts = [0] * len(self._counts)
+        if self._texts is not None:
+            self._texts, self._renumbered = self._interner(), True
         self.add(kept)
+
+    def forget(self, kept: Callable[[int], Frame]) -> None:
+        """Forget the texts that no row has, where they are many.
+
+        Args:
+            kept: Gives the rows of a stream.
+        """
+        if self._texts is not None and len(self._texts) > 2 * sum(self._counts) + _FEW:
+            self.restore([kept(stream) for stream in range(len(self._counts))])
 
     def take(self, stream: int, rows: Any) -> None:
         """Keep some rows of a stream alone, which are numbered so from now on."""
@@ -99,4 +139,5 @@ class KeptCells:
             frames = [(kept(stream), column) for stream, column in self._columns]
             return cell_values(self._cells, frames, self._device)
         begins = np.append(self._at, len(self._firsts)) * self._values.shape[1]
-        return CellValues(begins, self._values.reshape(-1), self._there.reshape(-1))
+        renumbered, self._renumbered = self._renumbered, False
+        return CellValues(begins, self._values.reshape(-1), self._there.reshape(-1), renumbered)

@@ -120,7 +120,7 @@ class PatternChains:
         found = np.empty((m.MATCH_ROWS, most), np.int64)
         numbers[[m.TICK, m.FOUND_MATCHES]] = 0
         self._begun = True
-        self._is_linked = self._is_linked and not static.by_text
+        self._is_linked = self._is_linked and not (static.by_text and cells.renumbered)
         if not self._is_linked:
             self._link(atoms, cells, drops=self._count == len(self._starts))
         while True:

@@ -105,8 +105,7 @@ class PatternMachine:
         merged, clocks = turns.merged(), turns.clocks
         static, numbers = self._static, self._numbers
         numbers[[m.TURN, m.OUTPUT]] = 0
-        if static.by_text:
-            # Texts are numbered anew in each step.
+        if static.by_text and cells.renumbered:
             m.rekey(
                 self._instances, self._in_order(), static.nodes, static.atoms, cells.begins, cells.values,
                 cells.there, static.cell_slots, self._entries, self._heads, self._tails,
@@ -254,7 +253,7 @@ class PatternMachine:
         numbers, nodes = self._numbers, self._static.nodes
         instances = self._instances[: numbers[m.INSTANCES], _COLUMNS]
         instances[instances[:, _SEQUENCE] == 0] = ENDED
-        # Chains are made anew. Where texts are numbered anew in each step, what an atom waits for follows from its row.
+        # Chains are made anew. So are the numbers of texts: what an atom waits for follows from its row.
         follows = [INSTANCES.index(name) for name in ("pqr" if self._static.by_text else "qr")]
         instances[np.ix_(nodes[instances[:, _NODE], m.KIND] == m.ATOM, follows)] = 0
         dues = self._dues[: numbers[m.DUES]].copy()

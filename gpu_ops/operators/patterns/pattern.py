@@ -83,6 +83,8 @@ class PatternOperator(InParts, OnTicks, nodes=(Pattern,)):
         if not len(turns):
             return StepInput(), cti
         masks = self._masks(fresh)
+        if cti == MAX_TIME and not any(self._counts):
+            self._cells.take_all_at_once()
         self._add(fresh)
         made = self._matched(turns, masks)
         self._clock = int(clocks[-1])
@@ -212,6 +214,7 @@ class PatternOperator(InParts, OnTicks, nodes=(Pattern,)):
                 self._rows[at] = [columns.take(self._kept(at), columns.array(rows)) if len(rows) else none]
                 self._cells.take(at, rows)
                 self._counts[at] = len(rows)
+        self._cells.forget(self._kept)
 
     # State
 

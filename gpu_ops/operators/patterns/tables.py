@@ -78,6 +78,7 @@ class PatternTables:
         cell_slots: The tag of each cell and the element of its list.
         cell_columns: The stream of each cell, and its column.
         by_text: Whether an atom waits for a text.
+        own_cells: How many cells are those of programs; the others are of equalities.
     """
 
     nodes: Any
@@ -94,6 +95,7 @@ class PatternTables:
     cell_slots: Any
     cell_columns: tuple[tuple[int, str], ...]
     by_text: bool
+    own_cells: int
 
     def cells_of(self, program: int) -> tuple[int, int]:
         """(the first cell of a program, the one behind its last)."""
@@ -208,8 +210,8 @@ class _TableWriter:
     def nothing(self, part: p.PatternPart, row: list[int], number: int) -> None:
         """What has no arguments."""
 
-    def cells(self) -> tuple[ProgramTables, Any, tuple[tuple[int, str], ...], bool]:
-        """(programs with all cells, their slots, their columns, whether an atom waits for a text)."""
+    def cells(self) -> tuple[ProgramTables, Any, tuple[tuple[int, str], ...], bool, int]:
+        """(programs with all cells, their slots, their columns, whether an atom waits for a text, how many are own)."""
         made, by_text = tables(self.programs), False
         cells, current = list(made.cells), self._currents()
         for mine, theirs, atom in self.pairs:
@@ -224,7 +226,8 @@ class _TableWriter:
             column = bare_column(cell.value)
             assert column is not None  # noqa: S101  (streams have the values of cells as columns)
             columns.append((self._node.tags[tag].stream if tag >= 0 else stream, column))
-        return replace(made, cells=tuple(cells)), np.array(slots, np.int64).reshape(-1, 2), tuple(columns), by_text
+        whole = replace(made, cells=tuple(cells))
+        return whole, np.array(slots, np.int64).reshape(-1, 2), tuple(columns), by_text, len(made.cells)
 
     def _currents(self) -> list[int]:
         """For each cell of a program the stream of the row that comes where it is evaluated."""
@@ -248,7 +251,7 @@ def pattern_tables(node: Pattern) -> PatternTables:
     """The static tables of a pattern."""
     writer = _TableWriter(node)
     writer.write(node.tree)
-    programs, cell_slots, cell_columns, by_text = writer.cells()
+    programs, cell_slots, cell_columns, by_text, own_cells = writer.cells()
     count = len(node.streams)
     of_stream = [[at for at, stream in enumerate(writer.streams) if stream == number] for number in range(count)]
     return PatternTables(
@@ -264,6 +267,7 @@ def pattern_tables(node: Pattern) -> PatternTables:
         cell_slots,
         cell_columns,
         by_text,
+        own_cells,
     )
 
 
