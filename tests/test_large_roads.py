@@ -97,7 +97,7 @@ def delivered(text: str, rows: list[tuple[Any, ...]], size: int, path: Path | No
     ]
     table = pa.table(columns, names=list(TYPES["E"]))
     runtime = epl.Runtime(TYPES)
-    runtime.deploy(f"@name('s') {text}")
+    runtime.deploy(text if "@name" in text else f"@name('s') {text}")
     runtime["s"].deliveries()
     for at in range(0, len(rows), size):
         runtime.send("E", table.slice(at, size), at=times[at : at + size])
@@ -120,6 +120,50 @@ def test_a_statement_delivers_the_same_on_the_roads_of_many_rows(
     with large_roads():
         assert delivered(text, rows, len(rows)) == few
         assert delivered(text, rows, size, tmp_path_factory.mktemp("a b") / "c") == few
+
+
+_OF_KEYS = "create context P partition by k from E; @name('s') context P"
+_UNTIL_LESS = "create context P initiated by E(v > 0) as e terminated by E(k = e.k, v < 0); @name('s') context P"
+_ONE = "create context P start E(v > 1) as e end after 9 msec; @name('s') context P"
+_FOR_A_TIME = "create context P initiated by E(v > 0) as e terminated after 6 msec; @name('s') context P"
+
+BEYOND_WINDOWS = [
+    f"{_OF_KEYS} select k, count(*) as c, sum(v) as s from E",
+    f"{_UNTIL_LESS} select context.e.v as w, v from E",
+    f"{_ONE} select v from E#keepall output all every 2 events",
+    f"{_FOR_A_TIME} select k, last(v) as w from E group by k output last when terminated",
+    "select a.v as v, b.v as w from pattern [every a=E(v > 0) -> b=E(k = a.k)]",
+    "select a.v as v from pattern [every a=E -> (timer:interval(5 msec) and not E(k = a.k, v > a.v))]",
+    "select a.v as v, b[1].v as w from pattern [every (a=E(v > 0) -> [2] b=E(k = a.k))]",
+    "select a.v as v from pattern [every-distinct(a.k, 8 msec) a=E]",
+    "select * from E match_recognize (partition by k measures X.v as x, Y.v as y pattern (X Y) define Y as Y.v > X.v)",
+    "select v, (select max(v) from E#length(3)) as m from E#unique(k)",
+    "select a.v as v, b.v as w from E#length(4) as a full outer join E#unique(k) as b on a.v = b.v",
+]
+"""Statements of which rows come in no simple window."""
+
+
+@examples(dear=True, suppress_health_check=[HealthCheck.too_slow])
+@given(text=st.sampled_from(BEYOND_WINDOWS), rows=ROWS, size=st.integers(1, 9))
+def test_contexts_patterns_and_joins_deliver_the_same_on_the_roads_of_many_rows(
+    tmp_path_factory: Any, text: str, rows: list[tuple[Any, ...]], size: int
+) -> None:
+    few = delivered(text, rows, 1)
+    with large_roads():
+        assert delivered(text, rows, len(rows)) == few
+        assert delivered(text, rows, size, tmp_path_factory.mktemp("a b") / "c") == few
+
+
+def test_a_context_of_many_keys_in_one_batch() -> None:
+    """From 16,384 rows on they are gathered by a kernel, which takes wide indices alone."""
+    runtime = epl.Runtime(TYPES)
+    runtime.deploy("create context P partition by k from E; @name('s') context P select k, sum(v) as s from E")
+    runtime["s"].deliveries()
+    count = 20_000
+    rows = pa.table({"k": [str(at) for at in range(count)], "v": range(count), "x": [0.0] * count})
+    for times in (1, 2):
+        runtime.send("E", rows)
+        assert runtime["s"].deliveries()["s"].to_pylist() == [times * at for at in range(count)]
 
 
 @pytest.mark.parametrize(

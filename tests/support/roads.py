@@ -15,8 +15,9 @@ from gpu_ops.operators.aggregates import holistic, pairs
 from gpu_ops.operators.contexts import instances
 from gpu_ops.operators.deliveries import merged_rows
 from gpu_ops.operators.joins import joins
-from gpu_ops.operators.patterns import machine
+from gpu_ops.operators.patterns import cells, chains, machine
 from gpu_ops.operators.row_windows import conditions
+from gpu_ops.operators.runtime import released
 from gpu_ops.operators.state import integer_numbers, least, row_runs, rows
 
 LOWERED: list[tuple[ModuleType, dict[str, int]]] = [
@@ -32,7 +33,10 @@ LOWERED: list[tuple[ModuleType, dict[str, int]]] = [
     (pairs, {"_PAIRS": 3}),
     (joins, {"PAIRS": 3}),
     (instances, {"_PAIRS": 3}),
-    (machine, {"_SMALL": 1}),
+    (machine, {"_SMALL": 1, "_ROWS": 1}),
+    (chains, {"_ROWS": 1}),
+    (cells, {"_FEW": 1}),
+    (released, {"FEW": 1, "MANY": 1}),
     (conditions, {"_FEWEST_ROWS": 1}),
     (groups, {"_SPARSE": 1}),
 ]
