@@ -72,6 +72,9 @@ class Operator(Declaration, family=True):
 
     called = "operator"
 
+    own_numbers: int = 0
+    """How many numbers of groups come before those of its table of groups; null keys have them, which meet nothing."""
+
     _registered: ClassVar[dict[type[Node], type[Operator]]] = {}
 
     def __init_subclass__(cls, *, nodes: Sequence[type[Node]] = (), family: bool = False) -> None:

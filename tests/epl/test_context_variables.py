@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from hypothesis import strategies as st
 from gpu_ops.epl import Runtime, query
 from gpu_ops.errors import PlanError, TextError
 from tests.support.examples import examples
+from tests.support.roads import large_roads
 
 TYPES = {"Add": {"k": "string", "v": "int"}, "Ask": {"k": "string"}, "Begin": {"k": "string"}, "End": {"k": "string"}}
 KEYED = """
@@ -79,27 +82,35 @@ LIVES = """
 """
 
 
-def test_a_value_is_over_with_its_instance(tmp_path: Path) -> None:
+@pytest.mark.parametrize("roads", [nullcontext, large_roads])
+def test_a_value_is_over_with_its_instance(tmp_path: Path, roads: Callable[[], AbstractContextManager[None]]) -> None:
+    """With many instances that have ended, what is held of them is released at once."""
     # Begin a   Add a 5   Begin a   Add a 7   Ask          End a   Begin a   Ask
     # one: 0    one: 5    two: 0    both: 7   7 and 7      none    one: 0    0
-    runtime = Runtime(TYPES)
-    runtime.deploy(LIVES)
-    for kind, row in [("Begin", {"k": "a"}), ("Add", {"k": "a", "v": 5}), ("Begin", {"k": "a"}), ("Begin", {"k": "b"})]:
-        runtime.send(kind, row)
-    assert runtime.rows("var").to_pylist() == [{"seen": 5}, {"seen": 0}, {"seen": 0}]
-    runtime.checkpoint(tmp_path / "kept")
-    for each in (runtime, Runtime.restore(tmp_path / "kept")):
-        told = _told(each)
-        each.send("Add", {"k": "a", "v": 7})
-        each.send("Ask", {"k": "x"})
-        asked = [{"k": "a", "seen": 7}, {"k": "a", "seen": 7}, {"k": "b", "seen": 0}]
-        assert told[-1] == ("ask", asked, None)
-        assert told[0] == ("var", [{"seen": 7}, {"seen": 7}], [{"seen": 5}, {"seen": 0}])
-        each.send("End", {"k": "a"})
-        each.send("Begin", {"k": "a"})
-        each.send("Ask", {"k": "x"})
-        assert told[-1] == ("ask", [{"k": "b", "seen": 0}, {"k": "a", "seen": 0}], None)
-        assert each.rows("set").to_pylist() == [{"seen": 0}, {"seen": 0}]
+    with roads():
+        runtime = Runtime(TYPES)
+        runtime.deploy(LIVES)
+        for kind, row in [
+            ("Begin", {"k": "a"}),
+            ("Add", {"k": "a", "v": 5}),
+            ("Begin", {"k": "a"}),
+            ("Begin", {"k": "b"}),
+        ]:
+            runtime.send(kind, row)
+        assert runtime.rows("var").to_pylist() == [{"seen": 5}, {"seen": 0}, {"seen": 0}]
+        runtime.checkpoint(tmp_path / "kept")
+        for each in (runtime, Runtime.restore(tmp_path / "kept")):
+            told = _told(each)
+            each.send("Add", {"k": "a", "v": 7})
+            each.send("Ask", {"k": "x"})
+            asked = [{"k": "a", "seen": 7}, {"k": "a", "seen": 7}, {"k": "b", "seen": 0}]
+            assert told[-1] == ("ask", asked, None)
+            assert told[0] == ("var", [{"seen": 7}, {"seen": 7}], [{"seen": 5}, {"seen": 0}])
+            each.send("End", {"k": "a"})
+            each.send("Begin", {"k": "a"})
+            each.send("Ask", {"k": "x"})
+            assert told[-1] == ("ask", [{"k": "b", "seen": 0}, {"k": "a", "seen": 0}], None)
+            assert each.rows("set").to_pylist() == [{"seen": 0}, {"seen": 0}]
 
 
 def test_a_statement_that_comes_later_sees_what_was_set() -> None:

@@ -55,7 +55,7 @@ class IncrementalBinary(IncrementalOperator, family=True):
     """
 
     _node: Binary
-    _group_table, _key_prefix, _own_numbers = "keys", "", NULLS
+    _group_table, _key_prefix, own_numbers = "keys", "", NULLS
 
     def __init__(self, node: Binary, device: Device, kept: dict[str, RowRuns]) -> None:
         self._waiting = RowRuns(("low",), device), RowRuns(("low",), device)

@@ -14,7 +14,7 @@ from gpu_ops.core.turns import CLOCK, IS_NEW, IS_OLD, PLACE
 from gpu_ops.devices import Device
 from gpu_ops.operators.events import Events, concat
 from gpu_ops.operators.joins.turn_rows import AT, ID, NEW, OLD, OPEN, Moved, TurnInput, column, some_of
-from gpu_ops.operators.joins.turn_stage import TurnStage
+from gpu_ops.operators.joins.turn_stage import NULLS, TurnStage
 from gpu_ops.operators.operator import BatchInput, InParts, Operator, StepInput
 from gpu_ops.operators.state.rows import AxisRows
 from gpu_ops.plan.turn_joins import TurnJoin
@@ -29,6 +29,7 @@ class TurnJoinOperator(InParts, nodes=(TurnJoin,)):
     """
 
     _node: TurnJoin
+    own_numbers = NULLS
 
     gives_open = True
 

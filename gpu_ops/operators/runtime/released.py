@@ -18,7 +18,6 @@ from gpu_ops.core.arrow_buffers import integers
 from gpu_ops.core.turns import INSTANCE
 from gpu_ops.devices import Device
 from gpu_ops.operators.contexts.within import WithInstances
-from gpu_ops.operators.joins.turn_stage import NULLS
 from gpu_ops.operators.runtime.steps import RunningNode, running
 
 FEW = 1 << 8
@@ -67,7 +66,7 @@ class EndedInstances:
             if node.own is None or node.node.stateless:
                 continue
             tables = node.own.tables()
-            left = without_ended(tables, lasting)
+            left = without_ended(tables, lasting, node.own.own_numbers)
             before, after = before + _rows(tables), after + _rows(left)
             if _rows(left) < _rows(tables):
                 changed[node] = left
@@ -97,12 +96,13 @@ def _rows(tables: Mapping[str, pa.Table]) -> int:
     return sum(map(len, tables.values()))
 
 
-def without_ended(tables: Mapping[str, pa.Table], lasting: Any) -> dict[str, pa.Table]:
+def without_ended(tables: Mapping[str, pa.Table], lasting: Any, own: int = 0) -> dict[str, pa.Table]:
     """The tables of an operator without rows and groups of instances that have ended.
 
     Args:
         tables: The tables.
         lasting: int64 numbers of the instances that are there, ascending.
+        own: `Operator.own_numbers`.
 
     Examples:
         >>> rows = pa.table({"group": pa.array([0, 1, 1], pa.int32()), "low": [5, 6, 7]})
@@ -115,7 +115,6 @@ def without_ended(tables: Mapping[str, pa.Table], lasting: Any) -> dict[str, pa.
     for name, table in tables.items():
         lasts, of = _lasts(table, lasting), _groups_of(name, numbers)
         if of is not None and "group" in table.column_names:
-            own = NULLS if _KEYS in of else 0
             group = integers(table["group"].combine_chunks()).astype(np.int64)
             is_null = group < own
             number = np.where(is_null, group, own + numbers[of][np.maximum(group - own, 0)])

@@ -48,7 +48,7 @@ class IncrementalOperator(Operator, family=True):
 
     _group_table, _key_prefix = "groups", "key/"
 
-    _own_numbers = 0
+    own_numbers = 0
     """The numbers below this one belong to no group."""
 
     _has_clock = True
@@ -181,7 +181,7 @@ class IncrementalOperator(Operator, family=True):
         named = {name: each for name, each in named.items() if each and all(part.name for part in each)}
         none = {name: each[0].rows().slice(0, 0) for name, each in named.items()}
         self.restore(whole({name: each for name, each in parts.items() if name not in named}) | none)
-        groups = len(self._groups) + self._own_numbers
+        groups = len(self._groups) + self.own_numbers
         for name, each in named.items():
             for part in each:
                 rows = self._completed(name, rows_from_arrow(part.rows(), self._device))
@@ -191,7 +191,7 @@ class IncrementalOperator(Operator, family=True):
         """Forget groups that have nothing left, once most groups have nothing left."""
         if not self._groups.crowded:
             return
-        host, own = self._device.columns.host, self._own_numbers
+        host, own = self._device.columns.host, self.own_numbers
         used = np.zeros(len(self._groups) + own, np.bool_)
         for runs in self._runs.values():
             for rows in runs.pieces():

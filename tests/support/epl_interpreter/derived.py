@@ -23,9 +23,10 @@ class Statistics(View):
 
     def __init__(self, place: Place, keys: Sequence[Any], *arguments: Any) -> None:
         super().__init__(place)
-        self._keys = list(keys)
         self._numbers = arguments[: self.inputs]
         self._copied = arguments[self.inputs :]
+        # A key that the view has itself is a copied column (Esper adds keys to views that have no such property).
+        self._keys = [each for each in keys if str(each) not in map(str, self._copied)]
         self._points: list[Numbers] = []
         self._copies: dict[str, Any] = {str(each): None for each in (*self._copied, *self._keys)}
         self._row: Event | None = None
