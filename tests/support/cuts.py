@@ -62,8 +62,10 @@ def gone_on(live: RunningQuery, query: g.Stream, path: Path, device: str) -> Run
 
 
 def remembered(live: RunningQuery) -> dict[str, list[str]]:
-    """The state, its rows in an order of their own: runs that are read back are one run."""
-    return {name: sorted(map(repr, state.to_pylist())) for name, state in live.state().items()}
+    """The state, its rows and columns in orders of their own: runs that are read back are one run."""
+    return {
+        name: sorted(repr(sorted(row.items())) for row in state.to_pylist()) for name, state in live.state().items()
+    }
 
 
 def _ticks(table: pa.Table) -> list[int]:
