@@ -35,7 +35,7 @@ def _source(name: str) -> g.Stream:
     return g.events(_events(0, 0), start="at", end="until", unit="us", name=name)
 
 
-QUERIES = {
+QUERIES: dict[str, Callable[[], g.Stream]] = {
     "sums": lambda: _source("left").by("k").snapshot().agg(n=g.count(), sum=g.sum("v")),
     "clip": lambda: _source("left").clip_by(_source("right"), on="k"),
     "starts": lambda: g.pattern(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import zlib
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -500,7 +501,7 @@ def test_a_checkpoint_writes_what_is_new_of_patterns_and_contexts(tmp_path: Path
     schema = pa.schema([("at", pa.int64()), ("k", pa.int64()), ("v", pa.int64())])
     every = g.arrivals(g.events(schema.empty_table(), start="at", unit="us"))
     first = g.every("a", every, g.col("v") == 0)
-    query = {
+    queries: dict[str, Callable[[], g.Stream]] = {
         "open starts": lambda: g.pattern(first >> g.one("b", every, g.col("v") == 1, on="k")).deliveries("a.k", "b.v"),
         "by the machine": lambda: g.pattern(
             first >> (g.one("b", every, g.col("v") == 1, on="k").within("2d") | g.one("c", every, g.col("v") == 2))
@@ -508,7 +509,8 @@ def test_a_checkpoint_writes_what_is_new_of_patterns_and_contexts(tmp_path: Path
         "instances": lambda: every.within(
             every.filter(g.col("v") == 0).until(every.filter(g.col("v") == 1), on="k"), on="k"
         ).at_ends(n=g.count()),
-    }[asked]()
+    }
+    query = queries[asked]()
     live, folder, sizes = query.start(device=device), tmp_path / "saves", list[int]()
     for number, rows in enumerate((20_000, *[50] * 6)):
         begin, ends = 100_000_000 * number, 0 if number == 0 else 10
