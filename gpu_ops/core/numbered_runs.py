@@ -178,13 +178,17 @@ class PlacedRuns:
         self._names, self._runs = tuple(names), TableRuns()
         self._known = self._none = np.zeros((0, len(self._names)), np.int64)
 
+    def __len__(self) -> int:
+        """How many rows there were the last time."""
+        return len(self._known)
+
     def parts(self, rows: Numbers) -> list[StatePart]:
         """The table of now.
 
         Args:
-            rows: int64[rows, columns]. If they are fewer than the last time, the others stay as they were.
+            rows: int64[rows, columns], no fewer than the last time.
         """
-        both = min(len(rows), len(self._known))
+        both = len(self._known)
         changed = np.flatnonzero((rows[:both] != self._known[:both]).any(axis=1))
         self._runs.note(changed)
         self._known[changed] = rows[changed]

@@ -31,6 +31,8 @@ _ROWS = 1 << 14
 _COLUMNS = (m.NODE, m.SEQUENCE, m.PARENT, m.BEGIN, m.P, m.Q, m.R, m.S, m.SEEN)
 """What is written of instances: the lists of children and chains follow from it."""
 _DUES = ("due", "order", "who", "sequence")
+_NO_DUE = np.array([[0, 1, -1, -1]], np.int64)
+"""What is written of a place that has no due time."""
 _WRITTEN = {"entries": ENTRIES, "instances": INSTANCES, "dues": _DUES}
 _NODE, _SEQUENCE = (INSTANCES.index(name) for name in ("node", "sequence"))
 _TIMED = (m.WITHIN, m.WITHIN_MAX, m.TIMER)
@@ -258,10 +260,12 @@ class PatternMachine:
         instances[np.ix_(nodes[instances[:, _NODE], m.KIND] == m.ATOM, follows)] = 0
         dues = self._dues[: numbers[m.DUES]].copy()
         dues[self._instances[dues[:, m.WHO], m.SEQUENCE] != dues[:, m.WHO_SEQUENCE], m.WHO :] = -1
+        # Places behind the heap keep nothing until it grows again.
+        behind = np.tile(_NO_DUE, (max(0, len(self._runs["dues"]) - len(dues)), 1))
         now = {
             "entries": self._entries[: numbers[m.ENTRIES]],
             "instances": instances,
-            "dues": dues,
+            "dues": np.concatenate([dues, behind]),
         }
         known = {"counter": numbers[m.COUNTER], "begun": numbers[m.BEGUN], "dues": numbers[m.DUES]}
         machine = pa.table({name: pa.array([int(each)]) for name, each in known.items()})
