@@ -17,7 +17,7 @@ import pyarrow as pa
 from gpu_ops.core.arrow_buffers import in_one, integers
 from gpu_ops.core.sorted_runs import Run, SortedRuns
 from gpu_ops.core.state_parts import StatePart, with_changes
-from gpu_ops.core.table_runs import RunChanges, TableRuns
+from gpu_ops.core.table_runs import RunChanges, TableRuns, giver
 
 Numbers = npt.NDArray[np.int64]
 
@@ -67,7 +67,7 @@ class NumberedRuns(SortedRuns[pa.Table]):
         if not self.runs:
             return [StatePart.of(nothing)]
         return [
-            StatePart(_giver(run.rows), run.name, gone=run.gone, changed=run.beside[_CHANGES].newer())
+            StatePart(giver(run.rows), run.name, gone=run.gone, changed=run.beside[_CHANGES].newer())
             for run in self.runs
         ]
 
@@ -147,10 +147,6 @@ class NumberedRuns(SortedRuns[pa.Table]):
 
     def _merged(self, pieces: Sequence[pa.Table]) -> pa.Table:
         return pa.concat_tables(pieces)
-
-
-def _giver(table: pa.Table) -> Callable[[], pa.Table]:
-    return lambda: table
 
 
 def _places(run: Run[pa.Table]) -> Numbers:

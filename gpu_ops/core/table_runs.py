@@ -42,7 +42,7 @@ class RunChanges(SortedRuns[pa.Table]):
 
     def newer(self) -> list[NewerValues]:
         """They, as a `StatePart` tells them."""
-        return [NewerValues(run.name, _giver(run.rows)) for run in self.runs]
+        return [NewerValues(run.name, giver(run.rows)) for run in self.runs]
 
     def restore(self, changed: Sequence[NewerValues]) -> None:
         """Have the changes of a part."""
@@ -57,7 +57,8 @@ class RunChanges(SortedRuns[pa.Table]):
         return whole.take(order[np.append(at[1:] != at[:-1], True)]).combine_chunks()
 
 
-def _giver(table: pa.Table) -> Callable[[], pa.Table]:
+def giver(table: pa.Table) -> Callable[[], pa.Table]:
+    """What gives a table."""
     return lambda: table
 
 
@@ -132,7 +133,7 @@ class TableRuns(SortedRuns[pa.Table]):
             self.add(rows(np.arange(begins[-1], count)))
         if not self.runs:
             return [StatePart.of(nothing)]
-        return [StatePart(_giver(run.rows), run.name, changed=run.beside[self._CHANGES].newer()) for run in self.runs]
+        return [StatePart(giver(run.rows), run.name, changed=run.beside[self._CHANGES].newer()) for run in self.runs]
 
     def restore(self, parts: Collection[StatePart]) -> None:
         """Have the rows of parts under their names, if those are what `parts` may have given."""

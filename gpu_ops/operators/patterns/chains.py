@@ -15,7 +15,7 @@ from gpu_ops.core.state_tables import Field, RowRule, StateTable
 from gpu_ops.core.table_runs import TableRuns
 from gpu_ops.devices.cpu import pattern_chains as m
 from gpu_ops.devices.cpu import patterns as machine
-from gpu_ops.operators.patterns.soundness import columns_of
+from gpu_ops.operators.patterns.soundness import columns_of, unless
 from gpu_ops.operators.patterns.tables import PatternTables
 from gpu_ops.operators.patterns.turns import PatternTurns
 from gpu_ops.operators.row_cells import CellValues
@@ -232,12 +232,12 @@ class PatternChains:
         yield StateTable("chains", {"begun": Field(pa.bool_())}, rows=1, required=True)
         rules = [
             RowRule("state", "is that of a start that has ended, and keeps something", _keeps_nothing),
-            RowRule("row", "is no row of its stream", _or_ended(_names("row", numbers[chain.start.stream]))),
+            RowRule("row", "is no row of its stream", unless(_has_ended, _names("row", numbers[chain.start.stream]))),
             RowRule("row", "is not above the one before", _ascends),
         ]
         found = Field(pa.int64(), least=m.NEEDS_NONE, most=m.NEEDS_NONE, besides=(m.MISSING,))
         if chain.then is None:
-            rules.append(RowRule("found", "is no event that it waits for", _or_ended(_needs_none)))
+            rules.append(RowRule("found", "is no event that it waits for", unless(_has_ended, _needs_none)))
         else:
             found = Field(pa.int64(), least=m.MISSING)
             rules.append(RowRule("found", "is no row of its stream", _names("found", numbers[chain.then.stream])))
@@ -250,7 +250,7 @@ class PatternChains:
             "found": found,
             "state": state,
         }
-        rules.append(RowRule("state", "is that of a start that has ended", _or_ended(_is_open)))
+        rules.append(RowRule("state", "is that of a start that has ended", unless(_has_ended, _is_open)))
         yield StateTable("starts", columns, required=True, rules=tuple(rules))
 
     def put_back(self, parts: Parts, numbers: Sequence[Any]) -> None:
@@ -284,11 +284,6 @@ def _has_ended(table: pa.Table) -> Any:
 def _keeps_nothing(table: pa.Table) -> Any:
     own = np.stack(columns_of(table, _COLUMNS[1:]), axis=1)
     return ~_has_ended(table) | (own == _ENDED[1:]).all(axis=1)
-
-
-def _or_ended(holds: Callable[[pa.Table], Any]) -> Callable[[pa.Table], Any]:
-    """A rule that starts which have ended need not follow."""
-    return lambda table: _has_ended(table) | holds(table)
 
 
 def _needs_none(table: pa.Table) -> Any:

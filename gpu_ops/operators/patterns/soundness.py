@@ -159,7 +159,7 @@ class SoundInstances:
             RowRule("p", "is no list of what children found", self._has_found),
         )
         ended = RowRule("node", "is one of an instance that has ended, and keeps something", _keeps_nothing)
-        return (ended, *(replace(each, holds=_or_ended(each.holds)) for each in lasting))
+        return (ended, *(replace(each, holds=unless(_has_ended, each.holds)) for each in lasting))
 
     def _has_parent(self, table: pa.Table) -> Any:
         node, parent, sequence = columns_of(table, ("node", "parent", "sequence"))
@@ -220,9 +220,9 @@ def _keeps_nothing(table: pa.Table) -> Any:
     return ~_has_ended(table) | (own == ENDED).all(axis=1)
 
 
-def _or_ended(holds: Callable[[pa.Table], Any]) -> Callable[[pa.Table], Any]:
-    """A rule that instances which have ended need not follow."""
-    return lambda table: _has_ended(table) | holds(table)
+def unless(excused: Callable[[pa.Table], Any], holds: Callable[[pa.Table], Any]) -> Callable[[pa.Table], Any]:
+    """A rule that some rows need not follow."""
+    return lambda table: excused(table) | holds(table)
 
 
 def _is_one(table: pa.Table) -> Any:
