@@ -14,7 +14,8 @@ from gpu_ops import epl
 from gpu_ops.plan import pattern_matches
 from tests.support.examples import by_default, examples
 from tests.support.pattern_reference import Part, PatternReference
-from tests.support.patterns import TYPES, chains, patterns, scripts
+from tests.support.patterns import TYPES, chains, distinct_matches, patterns, scripts
+from tests.support.roads import large_roads
 
 NOTES = [(), ("DiscardPartialsOnMatch",), ("SuppressOverlappingMatches",)]
 Turns = list[list[dict[str, Any]]]
@@ -103,6 +104,22 @@ def test_open_starts_find_what_the_machine_and_the_reference_find(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pattern_matches, "chain_of", lambda *_: "it is told to")
         assert delivered(text, script, (), cuts, device, None) == wanted, text
+
+
+@pytest.mark.slow
+@examples(dear=True)
+@given(
+    distinct_matches(), scripts(40), st.lists(st.booleans(), min_size=1, max_size=5), st.sampled_from(["cpu", "array"])
+)
+def test_distinct_matches_on_the_roads_of_many(
+    pattern: tuple[str, Part], script: list[tuple[str, Any]], cuts: list[bool], device: str
+) -> None:
+    """Each step drops keys that are forgotten, and one chain has all keys."""
+    text, part = pattern
+    wanted = expected(part, script, ())
+    with large_roads(), TemporaryDirectory() as folder:
+        assert delivered(text, script, (), cuts, device, None) == wanted, text
+        assert delivered(text, script, (), cuts, device, Path(folder) / "checkpoint") == wanted, text
 
 
 def _filters(text: str, script: list[tuple[str, Any]]) -> list[int]:

@@ -120,12 +120,14 @@ class _Drawn:
         if not plain:
             return f"every ({text})", Part("every", (part,))
         tag, ms = self.pick(*plain), self.pick(0, 1500)
-        span = f", {ms} msec" if ms else ""
+        span, names = f", {ms} msec" if ms else "", self.pick("k", "k", "v", "kv")
 
         def key(found: Any) -> Any:
-            return (found.get(tag) or {"k": None})["k"]
+            event = found.get(tag) or {"k": None, "v": None}
+            return [event[name] for name in names]
 
-        return f"every-distinct({tag}.k{span}) ({text})", Part("distinct", (part,), {"key": key, "ms": ms})
+        said = ", ".join(f"{tag}.{name}" for name in names)
+        return f"every-distinct({said}{span}) ({text})", Part("distinct", (part,), {"key": key, "ms": ms})
 
     def _then(self, depth: int, tags: set[str]) -> tuple[str, Part]:
         first, *more = [self.part(depth, tags) for _ in range(self.pick(2, 2, 3))]
@@ -199,6 +201,12 @@ def patterns(draw: st.DrawFn) -> tuple[str, Part]:
 
 
 @st.composite
+def distinct_matches(draw: st.DrawFn) -> tuple[str, Part]:
+    """A pattern of which each match has other keys than those before: its text, and its parts."""
+    return _Drawn(draw)._distinct(draw(st.sampled_from([0, 0, 1, 1, 2])), set())
+
+
+@st.composite
 def chains(draw: st.DrawFn) -> tuple[str, Part]:
     """A pattern that waits for something with each event of a stream: its text, and its parts."""
     drawn = _Drawn(draw)
@@ -217,10 +225,10 @@ events = st.fixed_dictionaries(
 
 
 @st.composite
-def scripts(draw: st.DrawFn) -> list[tuple[str, Any]]:
+def scripts(draw: st.DrawFn, most: int = 14) -> list[tuple[str, Any]]:
     """Steps: events by their type, and moves of the clock."""
     now, steps = 0, list[tuple[str, Any]]()
-    for _ in range(draw(st.integers(0, 14))):
+    for _ in range(draw(st.integers(0, most))):
         if draw(st.sampled_from([True, True, True, False])):
             steps.append((draw(st.sampled_from(TYPES)), draw(events)))
         else:

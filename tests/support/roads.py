@@ -33,7 +33,7 @@ LOWERED: list[tuple[ModuleType, dict[str, int]]] = [
     (pairs, {"_PAIRS": 3}),
     (joins, {"PAIRS": 3}),
     (instances, {"_PAIRS": 3}),
-    (machine, {"_SMALL": 1, "_ROWS": 1}),
+    (machine, {"_SMALL": 1, "_ROWS": 1, "_CHAINS": 1}),
     (chains, {"_ROWS": 1}),
     (cells, {"_FEW": 1}),
     (released, {"FEW": 1, "MANY": 1}),

@@ -73,7 +73,11 @@ START, TRUE, FALSE, STARTED, COMBINE = range(5)
 TURN, PHASE, COUNTER, ENTRIES, FREE, INSTANCES, DUES, STACK, OUTPUT, BEGUN, LISTED, LIST_PLACE, OUTPUT_BEFORE = range(
     13
 )
-ERROR, ASKED, ATOMS_ACTIVE, ANSWER, ANSWERED, ROOM, BEFORE_TOLD, NUMBERS = range(13, 21)
+ERROR, ASKED, ATOMS_ACTIVE, ANSWER, ANSWERED, ROOM, BEFORE_TOLD, KEYS_KNOWN, NUMBERS = range(13, 22)
+
+# Columns of what is known of keys of `every-distinct`, in the rows of their entries: the hash, the one before it in its
+# chain of hashes, how many keys are before it, and one of those, so that any of them is a few steps away
+HASH, ALIKE, DEPTH, JUMP, KNOWN_COLUMNS = range(5)
 
 # Phases of a turn
 ARRIVES, DUE_TIMES, TOLD, ENDS, DISCARDS = range(5)
@@ -132,6 +136,51 @@ def chain_of(atom: int, key: int, chains: int) -> int:
     mixed = np.uint64(key) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(atom) * np.uint64(0xC2B2AE3D27D4EB4F)
     mixed ^= mixed >> np.uint64(29)
     return np.int64(mixed & np.uint64(chains - 1))  # type: ignore[return-value]
+
+
+@called
+def _hash_keys(first: int, many: int, match: int, owner: int, mine: Table, entries: Table, programs: Any) -> Any:
+    """A number for the keys of a match of one instance of `every-distinct`; ``mine`` has their values then."""
+    mixed = np.uint64(owner) * np.uint64(0x9E3779B97F4A7C15)
+    for key in range(many):
+        how = _value(first + key, match, -1, entries, programs)
+        value = programs[9][0] if how == VALUE else 0
+        mine[0, key], mine[1, key] = how, value
+        mixed = (mixed ^ np.uint64(value) ^ (np.uint64(how) << np.uint64(56))) * np.uint64(0xBF58476D1CE4E5B9)
+        mixed ^= mixed >> np.uint64(29)
+    return np.int64(mixed & np.uint64(NEVER))
+
+
+@called
+def _is_before(entry: int, last: int, entries: Table, known: Table) -> bool:
+    """Whether a key is the last one of some, or before it."""
+    depth = known[entry, DEPTH]
+    while known[last, DEPTH] > depth:
+        further = known[last, JUMP]
+        last = further if known[further, DEPTH] >= depth else entries[last, LINK]
+    return entry == last
+
+
+@called
+def _enchain_key(entry: int, known: Table, heads: Ints) -> None:
+    """Put a key before the others of its chain."""
+    chain = known[entry, HASH] & (len(heads) - 1)
+    known[entry, ALIKE], heads[chain] = heads[chain], entry
+
+
+@called
+def _know_key(entry: int, hashed: int, entries: Table, known: Table, heads: Ints) -> None:
+    """Note a key: those before it are known."""
+    before = entries[entry, LINK]
+    known[entry, HASH] = hashed
+    _enchain_key(entry, known, heads)
+    if before < 0:
+        known[entry, DEPTH], known[entry, JUMP] = 0, entry
+        return
+    jump = known[before, JUMP]
+    # As far as the two before it together, where these are equally far.
+    evenly = known[before, DEPTH] - known[jump, DEPTH] == known[jump, DEPTH] - known[known[jump, JUMP], DEPTH]
+    known[entry, DEPTH], known[entry, JUMP] = known[before, DEPTH] + 1, known[jump, JUMP] if evenly else before
 
 
 State = tuple[Any, ...]
@@ -376,7 +425,7 @@ def _sort(rows: Table, count: int, by: int) -> None:
     *(TABLE, INTS, INTS, TABLE, INTS, INTS, TABLE, INTS),
     *(INTS, INTS, INTS, TABLE, INTS, INTS, BOOLS),
     *(output(INT), output(INT), output(FLOAT), output(numba.types.boolean), OWN, OWN),
-    *(INT, INT, OWN, output(INT), OWN, OWN, OWN, OWN, OWN, OWN, output(INT), output(INT)),
+    *(INT, INT, OWN, output(INT), OWN, OWN, OWN, OWN, OWN, OWN, output(INT), output(INT), OWN, output(INT)),
     allocates=False,
 )
 def run(  # noqa: C901, PLR0912, PLR0915  (a case for each phase and operation; parts cannot make tables larger)
@@ -418,6 +467,8 @@ def run(  # noqa: C901, PLR0912, PLR0915  (a case for each phase and operation; 
     found_matches: Table,
     heads: Ints,
     tails: Ints,
+    known_keys: Table,
+    key_heads: Ints,
 ) -> int:
     """Take turns until all are taken, or the machine stops for another reason; then it may be called again.
 
@@ -460,6 +511,8 @@ def run(  # noqa: C901, PLR0912, PLR0915  (a case for each phase and operation; 
         found_matches: int64[…, 2]: the turn and the state of each match.
         heads: int64: the first of each chain of atoms that wait for the same key; a power of two of them.
         tails: int64: the last of each.
+        known_keys: What is known of keys, in the rows of their entries; it has none where no node has keys.
+        key_heads: int64: the last of each chain of keys with the same hash; a power of two of them.
 
     Returns:
         Why it stops: `DONE`; `GROW` where a table has to be larger; `OVERFLOWED`; `ASKS` for a due time.
@@ -477,6 +530,7 @@ def run(  # noqa: C901, PLR0912, PLR0915  (a case for each phase and operation; 
             or (numbers[FREE] < 0 and numbers[INSTANCES] >= instances.shape[0])
             or numbers[STACK] + widest > stack.shape[0]
             or numbers[ATOMS_ACTIVE] > len(heads)
+            or numbers[KEYS_KNOWN] > len(key_heads)
         ):
             return GROW
         if numbers[ERROR] > 0:
@@ -784,21 +838,23 @@ def run(  # noqa: C901, PLR0912, PLR0915  (a case for each phase and operation; 
             new = True
             if kind == DISTINCT:
                 first, many = nodes[node, ARGUMENT], nodes[node, OTHER]
-                for key in range(many):
-                    mine[0, key] = _value(first + key, match, -1, entries, programs)
-                    mine[1, key] = work[0]
-                entry = keys
-                while entry >= 0 and new:
-                    if entries[entry, A] > now:
-                        same = True
-                        for key in range(many):
-                            how = _value(first + key, entries[entry, B], -1, entries, programs)
-                            same = same and how == mine[0, key] and (how != VALUE or work[0] == mine[1, key])
-                        new = not same
-                    entry = entries[entry, LINK]
+                hashed = _hash_keys(first, many, match, instances[of, SEQUENCE], mine, entries, programs)
+                entry = key_heads[hashed & (len(key_heads) - 1)] if keys >= 0 else -1
+                while entry >= 0:
+                    same = _is_before(entry, keys, entries, known_keys)
+                    for key in range(many if same else 0):
+                        how = _value(first + key, entries[entry, B], -1, entries, programs)
+                        same = same and how == mine[0, key] and (how != VALUE or work[0] == mine[1, key])
+                    if same:
+                        # What had these keys earlier was forgotten by then.
+                        new = entries[entry, A] <= now
+                        break
+                    entry = known_keys[entry, ALIKE]
                 if new:
                     until = due_table[nodes[node, EXPIRY], turns[turn, 2]] if nodes[node, EXPIRY] >= 0 else NEVER
                     keys = _entry(entries, numbers, KEY, until, match, keys)
+                    _know_key(keys, hashed, entries, known_keys, key_heads)
+                    numbers[KEYS_KNOWN] += 1
             if new:
                 _tell(state, TRUE, of, match, 0)
             below = nodes[from_node, KIND]
@@ -964,9 +1020,99 @@ def rechain(instances: Table, order: Ints, nodes: Table, heads: Ints, tails: Int
     return 0
 
 
-@kernel(TABLE, INT, TABLE, INTS, INTS)
-def compacted(  # noqa: C901, PLR0912  (marks, numbers and moves)
-    instances: Table, count: int, entries: Table, tag_streams: Ints, kinds: Ints
+@kernel(
+    *(TABLE, INT, TABLE, INT, TABLE, INTS, INTS, INTS, TABLE, INTS, INTS, BOOLS),
+    *(output(INT), output(INT), output(FLOAT), output(numba.types.boolean), OWN, output(INT), OWN, output(INT)),
+)
+def know_keys(
+    instances: Table,
+    instance_count: int,
+    entries: Table,
+    entry_count: int,
+    nodes: Table,
+    code: Ints,
+    bounds: Ints,
+    constants: Ints,
+    cell_slots: Table,
+    begins: Ints,
+    values: Ints,
+    there: Bools,
+    at: Ints,
+    work: Ints,
+    floats: Floats,
+    known: Bools,
+    mine: Table,
+    numbers: Ints,
+    known_keys: Table,
+    key_heads: Ints,
+) -> int:
+    """Note all keys of `every-distinct` that instances have, by the values that they have now.
+
+    Args:
+        instances: As `run`, like the others.
+        instance_count: How many of them there are.
+        entries: The entries.
+        entry_count: How many of them there are.
+        nodes: The nodes.
+        code: The programs.
+        bounds: Where they begin.
+        constants: What they read.
+        cell_slots: The tags of cells.
+        begins: Where the values of each cell begin.
+        values: The values.
+        there: Which of them are not null.
+        at: Room.
+        work: Room.
+        floats: Room.
+        known: Room.
+        mine: Room.
+        numbers: What the machine keeps.
+        known_keys: What is known of keys.
+        key_heads: The last of each chain.
+
+    Returns:
+        How many there are.
+    """
+    programs = (numbers, code, bounds, constants, cell_slots, begins, values, there, at, work, floats, known)
+    owners = np.full(entry_count, -1, np.int64)
+    for who in range(instance_count):
+        if instances[who, SEQUENCE] == 0 or instances[who, PARENT] < 0:
+            continue
+        entry = instances[who, SEEN]
+        while entry >= 0 and owners[entry] < 0:
+            owners[entry] = instances[who, PARENT]
+            entry = entries[entry, LINK]
+    for chain in range(len(key_heads)):
+        key_heads[chain] = -1
+    count = 0
+    # What is linked to stands before.
+    for entry in range(entry_count):
+        owner = owners[entry]
+        if owner < 0:
+            continue
+        node, sequence = instances[owner, NODE], instances[owner, SEQUENCE]
+        first, many = nodes[node, ARGUMENT], nodes[node, OTHER]
+        hashed = _hash_keys(first, many, entries[entry, B], sequence, mine, entries, programs)
+        _know_key(entry, hashed, entries, known_keys, key_heads)
+        count += 1
+    numbers[KEYS_KNOWN] = count
+    return count
+
+
+@kernel(TABLE, INT, OWN, output(INT), allocates=False)
+def rechain_keys(entries: Table, entry_count: int, known_keys: Table, key_heads: Ints) -> int:
+    """Put all keys into as many chains as there are now."""
+    for chain in range(len(key_heads)):
+        key_heads[chain] = -1
+    for entry in range(entry_count):
+        if entries[entry, WHAT] == KEY:
+            _enchain_key(entry, known_keys, key_heads)
+    return 0
+
+
+@kernel(TABLE, INT, TABLE, INT, INTS, INTS)
+def compacted(  # noqa: C901, PLR0912, PLR0915  (marks, numbers and moves)
+    instances: Table, count: int, entries: Table, now: int, tag_streams: Ints, kinds: Ints
 ) -> tuple[Ints, Ints, Table]:
     """The entries that instances can reach.
 
@@ -974,6 +1120,7 @@ def compacted(  # noqa: C901, PLR0912  (marks, numbers and moves)
         instances: The instances.
         count: How many of them there are.
         entries: The entries.
+        now: What the clock shows: keys that are forgotten then are dropped.
         tag_streams: int64: the stream of each tag.
         kinds: int64: the kind of each node.
 
@@ -992,6 +1139,8 @@ def compacted(  # noqa: C901, PLR0912  (marks, numbers and moves)
                 continue
             top = 0
             entry = instances[who, column]
+            if column == SEEN and entry >= 0 and entries[entry, A] <= now:
+                continue
             if entry >= 0 and marks[entry] == 0:
                 marks[entry] = 1
                 waiting[0], top = entry, 1
@@ -1005,6 +1154,8 @@ def compacted(  # noqa: C901, PLR0912  (marks, numbers and moves)
                         waiting[top] = below
                         top += 1
                 following = entries[entry, LINK]
+                if following >= 0 and entries[entry, WHAT] == KEY and entries[following, A] <= now:
+                    continue
                 if following >= 0 and marks[following] == 0:
                     marks[following] = 1
                     waiting[top] = following

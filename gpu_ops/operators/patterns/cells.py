@@ -33,8 +33,8 @@ class KeptCells:
     def __init__(self, tables: PatternTables, streams: int, device: Device, *, shares: bool) -> None:
         self._cells, self._columns, self._device = tables.programs.cells, tables.cell_columns, device
         texts = [each.kind == "text" for each in self._cells]
-        # Programs compare texts, by their ranks among all that are there. Equalities need a number for each.
-        self._anew = any(texts[: tables.own_cells]) or any(each.absent for each in self._cells if each.kind == "text")
+        # Programs compare texts, by their ranks among all that are there. Equalities and keys need a number for each.
+        self._anew = tables.ranks_texts or any(each.absent for each in self._cells if each.kind == "text")
         self._texts = None if self._anew or not any(texts) else self._interner()
         self._renumbered = True
         same = [

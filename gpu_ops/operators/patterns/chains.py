@@ -182,8 +182,9 @@ class PatternChains:
             of[self._chain.then.tag] = then
         return [of.get(tag.name, none) for tag in self._pattern.tags]
 
-    def compact(self, counts: Sequence[int]) -> list[Any]:
+    def compact(self, counts: Sequence[int], clock: int) -> list[Any]:
         """Number the rows that are needed anew; see `PatternMachine.compact`. What starts wait for stays linked."""
+        del clock
         kept = []
         for stream, rows in enumerate(counts):
             columns = np.zeros(m.START_COLUMNS, np.bool_)

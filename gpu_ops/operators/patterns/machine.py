@@ -62,6 +62,7 @@ class PatternMachine:
         self._asked = np.zeros((2, max(1, *(int(each) for each in self._timers[:, m.TIMES] if each < 16), 0)), np.int64)
         self._room = _Room(len(tables.cell_slots), tables.programs)
         self._runs = {name: PlacedRuns(names) for name, names in _WRITTEN.items()}
+        self._has_keys = bool((tables.nodes[:, m.KIND] == m.DISTINCT).any())
         self._reset()
 
     def _reset(self) -> None:
@@ -73,6 +74,8 @@ class PatternMachine:
         )
         self._listed, self._matched = np.zeros((0, 3), np.int64), np.zeros((0, 2), np.int64)
         self._heads, self._tails = np.full(_CHAINS, -1), np.full(_CHAINS, -1)
+        self._known_keys, self._key_heads = np.zeros((0, m.KNOWN_COLUMNS), np.int64), np.full(_CHAINS, -1)
+        self._knows_keys = True
         self._looked_at, self._rows_then = _SMALL, 0
 
     @property
@@ -115,6 +118,8 @@ class PatternMachine:
         dues = np.array([each.dues(clocks) for each in static.timers], np.int64).reshape(-1, len(clocks))
         programs = static.programs
         room = self._room
+        if self._has_keys and (not self._knows_keys or (static.has_texts and cells.renumbered)):
+            self._know_keys(cells)
         while True:
             why = m.run(
                 merged, clocks, dues, *masks, static.nodes, static.node_tags, static.tag_bounds, static.atoms,
@@ -123,6 +128,7 @@ class PatternMachine:
                 room.rows, room.stack, room.stack.view(np.float64), room.known, room.keys, self._matched,
                 int(self._pattern.discards), int(self._pattern.suppresses), self._asked, numbers, self._instances,
                 self._entries, self._dues, self._stack, self._listed, self._output, self._heads, self._tails,
+                self._known_keys, self._key_heads,
             )  # fmt: skip
             if why == m.GROW:
                 self._grow()
@@ -149,6 +155,26 @@ class PatternMachine:
         if numbers[m.ATOMS_ACTIVE] > len(self._heads):
             self._heads, self._tails = (np.full(4 * len(self._heads), -1) for _ in range(2))
             self._chain()
+        if self._has_keys:
+            self._known_keys = _as_long(self._known_keys, len(self._entries))
+            if numbers[m.KEYS_KNOWN] > len(self._key_heads):
+                self._key_heads = np.full(4 * len(self._key_heads), -1)
+                m.rechain_keys(self._entries, int(numbers[m.ENTRIES]), self._known_keys, self._key_heads)
+
+    def _know_keys(self, cells: CellValues) -> None:
+        """Note the keys of `every-distinct` by the values that they have now."""
+        static, room, programs = self._static, self._room, self._static.programs
+        self._known_keys = _as_long(self._known_keys, len(self._entries))
+        keys = np.count_nonzero(self._entries[: self._numbers[m.ENTRIES], m.WHAT] == m.KEY)
+        while keys > len(self._key_heads):
+            self._key_heads = np.full(4 * len(self._key_heads), -1)
+        m.know_keys(
+            self._instances, int(self._numbers[m.INSTANCES]), self._entries, int(self._numbers[m.ENTRIES]),
+            static.nodes, programs.code, programs.bounds, programs.constants, static.cell_slots, cells.begins,
+            cells.values, cells.there, room.rows, room.stack, room.stack.view(np.float64), room.known, room.keys,
+            self._numbers, self._known_keys, self._key_heads,
+        )  # fmt: skip
+        self._knows_keys = True
 
     def _list_children(self) -> None:
         """Put all instances into the lists of their parents, in the order in which they started."""
@@ -189,11 +215,12 @@ class PatternMachine:
 
     # What is still needed
 
-    def compact(self, counts: Sequence[int]) -> list[Any]:
-        """Drop what no instance can reach.
+    def compact(self, counts: Sequence[int], clock: int) -> list[Any]:
+        """Drop what no instance can reach, and keys that are forgotten.
 
         Args:
             counts: How many rows of each stream there are.
+            clock: What the clock shows.
 
         Returns:
             For each stream the rows that are needed, int64 ascending: they are numbered so from now on.
@@ -203,7 +230,7 @@ class PatternMachine:
         self._renumber_instances()
         count = int(numbers[m.INSTANCES])
         new, streams, entries = m.compacted(
-            self._instances, count, self._entries[: numbers[m.ENTRIES]], self._static.tag_streams,
+            self._instances, count, self._entries[: numbers[m.ENTRIES]], clock, self._static.tag_streams,
             np.ascontiguousarray(self._static.nodes[:, m.KIND]),
         )  # fmt: skip
         kinds = self._static.nodes[self._instances[:count, m.NODE], m.KIND]
@@ -217,7 +244,7 @@ class PatternMachine:
             rows, places = np.unique(entries[mine, m.B], return_inverse=True)
             entries[mine, m.B] = places
             kept.append(rows)
-        self._entries, numbers[m.ENTRIES] = entries, len(entries)
+        self._entries, numbers[m.ENTRIES], self._knows_keys = entries, len(entries), False
         self._looked_at, self._rows_then = max(_SMALL, len(entries)), sum(map(len, kept))
         for each in self._runs.values():
             each.forget()
@@ -339,6 +366,7 @@ class PatternMachine:
             lasts & (self._static.nodes[self._instances[:, m.NODE], m.KIND] == m.ATOM)
         )
         self._looked_at, self._rows_then = max(_SMALL, len(self._entries)), sum(map(len, rows))
+        self._knows_keys = False
         self._list_children()
         self._chain()
         ended = np.flatnonzero(~lasts)
@@ -363,7 +391,14 @@ def _wider(table: Any, least: int) -> Any:
     """A table with room for some rows, and then for twice as many."""
     if len(table) >= least:
         return table
-    made = np.zeros((2 * least, table.shape[1]), np.int64)
+    return _as_long(table, 2 * least)
+
+
+def _as_long(table: Any, rows: int) -> Any:
+    """A table that is at least as long."""
+    if len(table) >= rows:
+        return table
+    made = np.zeros((rows, table.shape[1]), np.int64)
     made[: len(table)] = table
     return made
 

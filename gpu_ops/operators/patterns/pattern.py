@@ -207,7 +207,7 @@ class PatternOperator(InParts, OnTicks, nodes=(Pattern,)):
     def _compact(self) -> None:
         """Keep the rows that are needed alone."""
         columns = self._device.columns
-        for at, rows in enumerate(self._machine.compact(self._counts)):
+        for at, rows in enumerate(self._machine.compact(self._counts, self._clock)):
             if len(rows) < self._counts[at]:
                 self._numbers[at].keep(rows)
                 none = columns.cut(self._rows[at][0], 0, 0)

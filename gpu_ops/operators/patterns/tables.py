@@ -78,7 +78,6 @@ class PatternTables:
         cell_slots: The tag of each cell and the element of its list.
         cell_columns: The stream of each cell, and its column.
         by_text: Whether an atom waits for a text.
-        own_cells: How many cells are those of programs; the others are of equalities.
     """
 
     nodes: Any
@@ -95,7 +94,6 @@ class PatternTables:
     cell_slots: Any
     cell_columns: tuple[tuple[int, str], ...]
     by_text: bool
-    own_cells: int
 
     def cells_of(self, program: int) -> tuple[int, int]:
         """(the first cell of a program, the one behind its last)."""
@@ -106,6 +104,21 @@ class PatternTables:
         """The instructions of a program, and their arguments."""
         begin, end = self.programs.bounds[program : program + 2]
         return tuple((int(op), int(argument)) for op, argument in self.programs.code[begin:end].reshape(-1, 2))
+
+    @property
+    def has_texts(self) -> bool:
+        """Whether a program or an atom reads texts."""
+        return any(each.kind == "text" for each in self.programs.cells)
+
+    @property
+    def ranks_texts(self) -> bool:
+        """Whether a program asks more of a text than which one it is, as keys do."""
+        for program in range(len(self.programs.bounds) - 1):
+            steps = self.instructions(program)
+            cells = [argument for op, argument in steps if op == Op.CELL]
+            if len(steps) > 1 and any(self.programs.cells[cell].kind == "text" for cell in cells):
+                return True
+        return False
 
     def overflow(self, program: int) -> IntegerOverflowError:
         """The error where a whole number of a program does not fit."""
@@ -210,8 +223,8 @@ class _TableWriter:
     def nothing(self, part: p.PatternPart, row: list[int], number: int) -> None:
         """What has no arguments."""
 
-    def cells(self) -> tuple[ProgramTables, Any, tuple[tuple[int, str], ...], bool, int]:
-        """(programs with all cells, their slots, their columns, whether an atom waits for a text, how many are own)."""
+    def cells(self) -> tuple[ProgramTables, Any, tuple[tuple[int, str], ...], bool]:
+        """(programs with all cells, their slots, their columns, whether an atom waits for a text)."""
         made, by_text = tables(self.programs), False
         cells, current = list(made.cells), self._currents()
         for mine, theirs, atom in self.pairs:
@@ -227,7 +240,7 @@ class _TableWriter:
             assert column is not None  # noqa: S101  (streams have the values of cells as columns)
             columns.append((self._node.tags[tag].stream if tag >= 0 else stream, column))
         whole = replace(made, cells=tuple(cells))
-        return whole, np.array(slots, np.int64).reshape(-1, 2), tuple(columns), by_text, len(made.cells)
+        return whole, np.array(slots, np.int64).reshape(-1, 2), tuple(columns), by_text
 
     def _currents(self) -> list[int]:
         """For each cell of a program the stream of the row that comes where it is evaluated."""
@@ -251,7 +264,7 @@ def pattern_tables(node: Pattern) -> PatternTables:
     """The static tables of a pattern."""
     writer = _TableWriter(node)
     writer.write(node.tree)
-    programs, cell_slots, cell_columns, by_text, own_cells = writer.cells()
+    programs, cell_slots, cell_columns, by_text = writer.cells()
     count = len(node.streams)
     of_stream = [[at for at, stream in enumerate(writer.streams) if stream == number] for number in range(count)]
     return PatternTables(
@@ -267,7 +280,6 @@ def pattern_tables(node: Pattern) -> PatternTables:
         cell_slots,
         cell_columns,
         by_text,
-        own_cells,
     )
 
 
