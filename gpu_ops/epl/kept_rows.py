@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from gpu_ops.core.time import TICK
 from gpu_ops.core.turns import PLACE
@@ -208,6 +209,8 @@ def matching(
             some = np.arange(low, min(low + each, len(events)))
             yield np.repeat(some, len(rows)), np.tile(np.arange(len(rows)), len(some))
         return
+    some = np.flatnonzero(holding(rows[on[0][1]], [events[on[0][0]]]))
+    rows = rows.select([name for _, name in on]).take(pa.array(some))
     columns = [pa.chunked_array([*events[a].chunks, *rows[b].chunks], rows[b].type) for a, b in on]
     mine = key_codes(columns, len(events) + len(rows)) if nulls else _codes(columns)
     keys, own = mine[: len(events)], mine[len(events) :]
@@ -218,11 +221,17 @@ def matching(
     begin = 0
     while begin < len(events):
         until = max(int(np.searchsorted(ends, (ends[begin - 1] if begin else 0) + _PAIRS, side="right")), begin + 1)
-        some = count[begin:until]
-        at = np.repeat(np.arange(begin, until), some)
-        within = np.arange(len(at)) - np.repeat(np.cumsum(some) - some, some)
-        yield at, order[low[at] + within]
+        times = count[begin:until]
+        at = np.repeat(np.arange(begin, until), times)
+        within = np.arange(len(at)) - np.repeat(np.cumsum(times) - times, times)
+        yield at, some[order[low[at] + within]]
         begin = until
+
+
+def holding(column: pa.ChunkedArray, asked: Sequence[pa.ChunkedArray]) -> Any:
+    """bool: which values of a column are among others of its type, null among them where it is one."""
+    some = pa.chunked_array([chunk for each in asked for chunk in each.chunks], column.type)
+    return pc.is_in(column, some.combine_chunks()).to_numpy()
 
 
 def key_codes(columns: Sequence[pa.ChunkedArray], count: int) -> Any:

@@ -313,8 +313,7 @@ class RunningWindow:
         self, walk: RowWalk, triggered: Sequence[Triggered], ticks: TickRows | None
     ) -> Iterator[tuple[int, pa.Table]]:
         """Have events change rows, in a walk."""
-        kept, count = self._rows, len(self._rows.table)
-        events = []
+        kept, events = self._rows, []
         for each in triggered:
             programs, clocks = each.change.programs, each.rows[CLOCK].cast(pa.int64()).to_numpy()
             assert programs is not None  # noqa: S101  (there is no walk without them)
@@ -325,14 +324,18 @@ class RunningWindow:
                 rows = pa.table([columns[name] for name in programs.events.schema.names], programs.events.schema)
                 computed = self._calculated(programs.computed, programs.events, rows)
             events.append(WalkingEvents(each.rows, computed, each.places, clocks))
-        clocks = kept.table[CLOCK].cast(pa.int64()).to_numpy()
+        enter = kept.table[ENTER].to_numpy()
+        concerned = walk.concerned(kept.table, enter >= self._done, events)
+        rows = kept.table.filter(pa.array(concerned))
+        clocks = rows[CLOCK].cast(pa.int64()).to_numpy()
         moves = (clocks[:0], clocks[:0]) if ticks is None else (ticks.places, ticks.clocks)
-        found = walk.of(kept.table, kept.table[ENTER].to_numpy(), clocks, events, moves)
+        found = walk.of(rows, enter[concerned], clocks, events, moves)
         numbers = np.array([each.number for each in triggered])
         silent = np.isin(found.out_by, [each.number for each in triggered if each.change.silent])
-        out = found.leave < STAYS
+        out, count = found.leave < STAYS, found.count
         gone = out[:count]
-        kept.remove(gone, found.leave[:count][gone], found.out_by[:count][gone], silent[:count][gone])
+        concerned[concerned] = gone
+        kept.remove(concerned, found.leave[:count][gone], found.out_by[:count][gone], silent[:count][gone])
         if len(found.enter):
             of, at = found.events
             clocks = np.empty(len(of), np.int64)

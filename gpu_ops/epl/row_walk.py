@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from gpu_ops.core.arrow_buffers import booleans, integers, to_arrow, validity
 from gpu_ops.devices.cpu import row_changes as walk
-from gpu_ops.epl.kept_rows import key_codes
+from gpu_ops.epl.kept_rows import holding, key_codes
 from gpu_ops.epl.planning.known_windows import Action, PlannedChange, WindowLimits
 from gpu_ops.errors import IntegerOverflowError, PlanError
 from gpu_ops.plan.row_changes import PairValue
@@ -214,6 +214,33 @@ class RowWalk:
         return not into or into in self._ranked or _is_number(self._schema.field(into).type)
 
     # A step
+
+    def concerned(self, kept: pa.Table, came: Any, events: Sequence[WalkingEvents]) -> Any:
+        """bool: the rows that something in a step may change; all others stay as they are.
+
+        Args:
+            kept: The rows that are there, and those that come.
+            came: bool: which of them come in the step.
+            events: The events of each statement.
+        """
+        if () in self._sets:
+            return np.ones(len(kept), np.bool_)
+        made = came.copy()
+        for keys in self._sets:
+            # The first column alone says which rows are not.
+            asked = []
+            for at, (_, change) in enumerate(self._changes):
+                if self._set_of[at] == keys:
+                    asked.append(events[at].rows[{other: own for own, other in change.on}[keys[0]]])
+                for branch in change.branches if keys == self._limits.unique else ():
+                    for action in branch.actions:
+                        if action.kind == "insert":
+                            name = action.values[self._schema.names.index(keys[0])]
+                            asked.append(events[at].computed[self._value(change, name).event])
+            if keys == self._limits.unique:
+                asked.append(kept[keys[0]].filter(pa.array(came)))
+            made |= holding(kept[keys[0]], asked)
+        return made
 
     def of(
         self,
