@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from tempfile import mkdtemp
 
 import pyarrow as pa
 
@@ -34,6 +35,8 @@ def in_any_cut(
     """
     live, found = query.start(device=device), list[pa.Table]()
     starts, at, promised = _ticks(events), 0, -(1 << 60)
+    in_parts = chance.random() < 0.5
+    path = None if folder is None else Path(mkdtemp(dir=folder)) / "kept"
     while at < events.num_rows:
         size = chance.randrange(1, 7)
         live.push(events.slice(at, size))
@@ -44,8 +47,8 @@ def in_any_cut(
             found.append(live.results())
             assert all(start >= promised for start in _ticks(found[-1]))
             promised = live.status().cti_out
-        if folder is not None and chance.random() < 0.2:
-            live = gone_on(live, query, folder / "checkpoint", device)
+        if path is not None and chance.random() < 0.2:
+            live = gone_on(live, query, path, device, in_parts=in_parts)
     live.close()
     found.append(live.results())
     assert all(start >= promised for start in _ticks(found[-1]))
@@ -53,9 +56,12 @@ def in_any_cut(
     return pa.concat_tables(found)
 
 
-def gone_on(live: RunningQuery, query: g.Stream, path: Path, device: str) -> RunningQuery:
-    """The same query again from its checkpoint, which remembers all."""
-    live.checkpoint(path)
+def gone_on(live: RunningQuery, query: g.Stream, path: Path, device: str, *, in_parts: bool = False) -> RunningQuery:
+    """The same query again from its checkpoint, a file or a folder of saves, which remembers all."""
+    if in_parts:
+        live.save(path)
+    else:
+        live.checkpoint(path)
     again = g.restore(path, query, device=device)
     assert remembered(again) == remembered(live)
     return again

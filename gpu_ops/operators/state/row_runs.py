@@ -15,7 +15,6 @@ from gpu_ops.core.sorted_runs import Run, SortedRuns
 from gpu_ops.core.state_parts import Beyond, Parts, StatePart
 from gpu_ops.devices import Device
 from gpu_ops.operators.events import FEW, MANY, present
-from gpu_ops.operators.state.fields import BEFORE
 from gpu_ops.operators.state.rows import AxisRows, concat_rows, rows_from_arrow
 
 _BEFORE_ALL, _AFTER_ALL = -(1 << 63), (1 << 63) - 1
@@ -190,7 +189,8 @@ class RowRuns(SortedRuns[AxisRows]):
             if part.beyond is not None:
                 self._done = part.beyond.limit if self._done is None else max(self._done, part.beyond.limit)
                 run.passed = int((rows.high <= part.beyond.limit).sum())
-            lasting = rows.high > (BEFORE if part.beyond is None else part.beyond.limit)
+            # Codes of orders may be less than any time.
+            lasting = np.ones_like(rows.code, dtype=np.bool_) if part.beyond is None else rows.high > part.beyond.limit
             run.left = int((lasting if run.gone is None else lasting & ~run.gone).sum())
         rest = self._rest(replace(run, rows=replace(rows, frame=None)))
         if part.is_sound or self._is_run(rows, groups):
