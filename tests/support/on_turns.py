@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import itertools
 import random
+import shutil
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from hypothesis import strategies as st
 
+from gpu_ops.checkpoints.saved_states import SavedState, read_state, write_state
+from gpu_ops.core.state_parts import doubtful
 from gpu_ops.core.state_tables import check
 from gpu_ops.core.time import MAX_TIME, TIME_TYPE
 from gpu_ops.core.turns import ASK, CLOCK, PLACE, TURN
 from gpu_ops.devices import choose
+from gpu_ops.microbatches.folders import LocalFolder
 from gpu_ops.operators.events import Events
 from gpu_ops.operators.operator import StepInput
 from gpu_ops.operators.runtime.steps import Leaves, RunningNode, running
@@ -103,6 +111,9 @@ class Stepped:
         self._open: dict[tuple[Any, ...], int] = {}
         self.cti = -(1 << 60)
         self.found: list[dict[str, Any]] = []
+        self._folder: LocalFolder | None = None
+        self._saved: SavedState | None = None
+        self._numbers = itertools.count()
 
     def _started(self) -> RunningNode:
         made = running(self._node, self._device)
@@ -124,6 +135,36 @@ class Stepped:
             again = {name: _stored(table) for name, table in after.own.tables().items()}
             assert _known(again) == _known(tables)
             assert (after.own.alive, after.own.waiting) == (before.own.alive, before.own.waiting)
+        self._running = fresh
+
+    def save(self) -> None:
+        """Write what of the state is in no file yet."""
+        if self._folder is None:
+            path = mkdtemp()
+            weakref.finalize(self, shutil.rmtree, path)
+            self._folder = LocalFolder(Path(path))
+        parts = {
+            f"{number}/{name}": part
+            for number, each in enumerate(self._running.walk())
+            if each.own is not None
+            for name, part in each.own.state_parts().items()
+        }
+        self._saved = write_state(self._folder, f"{next(self._numbers)}-", parts, {}, self._saved)
+
+    def again_in_parts(self) -> None:
+        """Go on from what has been saved so far, and is saved now."""
+        self.save()
+        assert self._folder is not None
+        assert self._saved is not None
+        fresh, parts = self._started(), read_state(self._folder, self._saved)
+        for number, (before, after) in enumerate(zip(self._running.walk(), fresh.walk(), strict=True)):
+            if before.own is None or after.own is None:
+                continue
+            of = f"{number}/"
+            mine = {name.removeprefix(of): each for name, each in parts.items() if name.startswith(of)}
+            check("The state", doubtful(mine, after.own.entire_tables), after.own.declared)
+            after.own.put_back(mine)
+            assert _known(after.own.tables()) == _known(before.own.tables())
         self._running = fresh
 
     def step(self, turns: Sequence[Placed], cti: int) -> None:
@@ -213,7 +254,7 @@ def in_any_cut(
         live.step(some, cti)
         at += size
         if chance.random() < 0.3:
-            live.again()
+            chance.choice([live.again, live.save, live.again_in_parts])()
     live.step([], MAX_TIME)
     return live.found
 
