@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -176,3 +178,68 @@ def test_what_has_no_order_is_an_error_when_it_is_read(
     query = epl.query("select * from W", W=_DRAWN, **given)
     with pytest.raises(error, match=says):
         query.collect()
+
+
+SAVED = [
+    (
+        "create window W#unique(k) as E; insert into W select * from E; "
+        "@name('s') on E(v<0) as d select W.v as v, d.x as x from W where W.k=d.k"
+    ),
+    (
+        "create window W#length(3) as E; insert into W select * from E; @name('s') on E(v>1) as d merge W where W.k=d.k "
+        "when matched then update set v=d.v when not matched then insert select *"
+    ),
+    (
+        "create table T(k string primary key, c count(*), s sum(long)); into table T select count(*) as c, sum(v) as s "
+        "from E(k is not null)#time(20 msec) group by k; @name('s') select T[k].c as c, T[k].s as s from E(k is not null)"
+    ),
+    "create variable long z=0; on E(v>1) set z=v; @name('s') select z, v from E",
+    "@name('s') select a.v as v, b.v as w from E(v>0)#length(3) as a, E(v<1)#time(9 msec) as b where a.k=b.k",
+    "@name('s') select v, (select count(*) from E#time(7 msec) where k=e.k) as c from E as e",
+    "@name('s') select * from pattern [every a=E(v>1) -> (timer:interval(4 msec) or b=E(k=a.k))]",
+    "@name('s') select a.v as v from pattern [every-distinct(a.k, a.v, 9 msec) a=E]",
+    (
+        "@name('s') select * from E match_recognize (partition by k measures X.v as x, last(Y.v) as y pattern (X Y+ Z?) "
+        "define Y as Y.v >= X.v, Z as Z.v<0)"
+    ),
+    (
+        "create context C initiated by E(v>1) as e terminated after 9 msec; "
+        "@name('s') context C select context.e.v as w, v, x from E(v<0)"
+    ),
+    "@name('s') select k, sum(v) as s, median(x) as m from E#time(9 msec) group by k output all every 5 msec",
+]
+
+
+@pytest.mark.parametrize("text", SAVED)
+def test_a_text_goes_on_from_its_saves(tmp_path: Path, text: str) -> None:
+    """Its parts are written once, and read back in any cut."""
+    chance, count = random.Random(text), 60
+    times = list(itertools.accumulate(chance.choice([0, 0, 0, 1, 4, 30]) for _ in range(count)))
+    events = pa.table(
+        {
+            "at": pa.array(times, pa.timestamp("ms", "UTC")),
+            "seq": pa.array(range(count)),
+            "k": [chance.choice(["a", "b", None]) for _ in range(count)],
+            "v": [chance.choice([None, *range(-3, 4)]) for _ in range(count)],
+            "x": [chance.choice([None, -2.5, float("-inf"), 0.5]) for _ in range(count)],
+        }
+    )
+    query = epl.query(text, E=g.events(events.schema.empty_table(), start="at"), order="seq")
+    whole, live, found, at = query.start(device="cpu"), query.start(device="cpu"), list[str](), 0
+    whole.push(events)
+    whole.close()
+    while at < count:
+        size = chance.choice([1, 2, 5, 17])
+        live.push(events.slice(at, size))
+        at += size
+        if at < count:
+            live.advance(events["at"][at].as_py())
+        if chance.random() < 0.4:
+            live.save(tmp_path / "saves")
+            if chance.random() < 0.7:
+                live = g.restore(tmp_path / "saves", query, device=chance.choice(["cpu", "array"]))
+        found += map(repr, live.results().to_pylist())
+    live.close()
+    wanted = [*map(repr, whole.results().to_pylist())]
+    assert len(wanted) > 1
+    assert [*found, *map(repr, live.results().to_pylist())] == wanted
