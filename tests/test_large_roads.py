@@ -137,6 +137,9 @@ BEYOND_WINDOWS = [
     "select a.v as v, b[1].v as w from pattern [every (a=E(v > 0) -> [2] b=E(k = a.k))]",
     "select a.v as v from pattern [every-distinct(a.k, 8 msec) a=E]",
     "select * from E match_recognize (partition by k measures X.v as x, Y.v as y pattern (X Y) define Y as Y.v > X.v)",
+    "select prev(1, v) as p, prev(3, v) as q, v from E#time(9 msec)",
+    "select irstream prev(2, v) as p, v from E#length(4)",
+    "select prev(1, v) as p, v from E#sort(3, v)",
     "select v, (select max(v) from E#length(3)) as m from E#unique(k)",
     "select a.v as v, b.v as w from E#length(4) as a full outer join E#unique(k) as b on a.v = b.v",
 ]

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import narwhals as nw
 import pyarrow as pa
@@ -97,6 +97,31 @@ class AllEvents(Incremental):
         return "events"
 
 
+class FirstBy(NamedTuple):
+    """The first events of a window in the order of a column.
+
+    Attributes:
+        column: The column.
+        descending: Whether its greatest value is the first.
+        most: How many events.
+    """
+
+    column: str
+    descending: bool
+    most: int
+
+
+@dataclass(frozen=True)
+class FirstEvents(AllEvents):
+    """The same where the first events in an order are all that counts: those behind them are kept, and not read.
+
+    Attributes:
+        of: The first events that an aggregate needs, nulls among them; None where it needs all.
+    """
+
+    of: Callable[[Aggregate], FirstBy | None]
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class AggregateKind:
     """A kind of aggregate. Constructing one registers it; a missing part is an error at once.
@@ -138,7 +163,7 @@ class AggregateKind:
                 if not isinstance(given, Incremental):
                     raise PlanError(
                         f"incremental= of the kind of aggregate {name} is {shown(given)}.",
-                        remedy="It is Sums(), Extreme(), Order() or Events().",
+                        remedy="It is Sums(), Extreme(), SortedValues() or AllEvents() of gpu_ops.extend.",
                     )
             elif part.name != "name" and not callable(given):
                 raise PlanError(

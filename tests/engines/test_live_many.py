@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 import gpu_ops as g
-
 from tests.support.damage import QUERIES, events
 from tests.support.rows import rows
 from tests.support.ticks import at_us

@@ -186,12 +186,14 @@ SAVED = [
         "@name('s') on E(v<0) as d select W.v as v, d.x as x from W where W.k=d.k"
     ),
     (
-        "create window W#length(3) as E; insert into W select * from E; @name('s') on E(v>1) as d merge W where W.k=d.k "
-        "when matched then update set v=d.v when not matched then insert select *"
+        "create window W#length(3) as E; insert into W select * from E; "
+        "@name('s') on E(v>1) as d merge W where W.k=d.k when matched then update set v=d.v "
+        "when not matched then insert select *"
     ),
     (
         "create table T(k string primary key, c count(*), s sum(long)); into table T select count(*) as c, sum(v) as s "
-        "from E(k is not null)#time(20 msec) group by k; @name('s') select T[k].c as c, T[k].s as s from E(k is not null)"
+        "from E(k is not null)#time(20 msec) group by k; "
+        "@name('s') select T[k].c as c, T[k].s as s from E(k is not null)"
     ),
     "create variable long z=0; on E(v>1) set z=v; @name('s') select z, v from E",
     "@name('s') select a.v as v, b.v as w from E(v>0)#length(3) as a, E(v<1)#time(9 msec) as b where a.k=b.k",
@@ -199,8 +201,8 @@ SAVED = [
     "@name('s') select * from pattern [every a=E(v>1) -> (timer:interval(4 msec) or b=E(k=a.k))]",
     "@name('s') select a.v as v from pattern [every-distinct(a.k, a.v, 9 msec) a=E]",
     (
-        "@name('s') select * from E match_recognize (partition by k measures X.v as x, last(Y.v) as y pattern (X Y+ Z?) "
-        "define Y as Y.v >= X.v, Z as Z.v<0)"
+        "@name('s') select * from E match_recognize (partition by k measures X.v as x, last(Y.v) as y "
+        "pattern (X Y+ Z?) define Y as Y.v >= X.v, Z as Z.v<0)"
     ),
     (
         "create context C initiated by E(v>1) as e terminated after 9 msec; "

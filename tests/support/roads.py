@@ -19,10 +19,12 @@ from gpu_ops.operators.patterns import cells, chains, machine
 from gpu_ops.operators.row_windows import conditions
 from gpu_ops.operators.runtime import released
 from gpu_ops.operators.state import integer_numbers, least, row_runs, rows
+from gpu_ops.operators.windows import recomputing_window
 
 LOWERED: list[tuple[ModuleType, dict[str, int]]] = [
     (merged_rows, {"_FEW": 1, "_SPARSE": 1}),
     (least, {"_FEW": 1}),
+    (recomputing_window, {"_FEW": 1}),
     (rows, {"_CROWD": 1}),
     (row_runs, {"FEW": 0, "MANY": 0}),
     (events, {"FEW": 0, "MANY": 0}),

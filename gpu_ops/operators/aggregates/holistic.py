@@ -17,7 +17,16 @@ from gpu_ops.core.polars_frames import empty_table
 from gpu_ops.operators.aggregates.block import Block
 from gpu_ops.operators.aggregates.forms import Column, column_name, nearest_floats, no_columns, ordered_columns
 from gpu_ops.operators.row_order import run_starts, stable_order, tied_rows
-from gpu_ops.plan.aggregate_kinds import AggregateKind, AllEvents, SortedValues, has_order, order_form, ordered_type
+from gpu_ops.plan.aggregate_kinds import (
+    AggregateKind,
+    AllEvents,
+    FirstBy,
+    FirstEvents,
+    SortedValues,
+    has_order,
+    order_form,
+    ordered_type,
+)
 from gpu_ops.plan.aggregates import Aggregate
 from gpu_ops.plan.ordered_aggregates import RANK, placed_type, quantile_type, ranked_type, share
 
@@ -302,6 +311,15 @@ def _nth(block: Block, aggregate: Aggregate) -> Any:
     return columns.rename(columns.null_where(frame, None if bool(valid.all()) else valid), name, aggregate.name)
 
 
+def _first_of(aggregate: Aggregate) -> FirstBy | None:
+    """The first events that the one at a place needs."""
+    options = aggregate.options
+    plain = aggregate.filter is None and not aggregate.distinct and options.get("keeps_null", False)
+    if options["n"] < 0 or not plain or not aggregate.others:
+        return None
+    return FirstBy(column_name(aggregate.others[0]), bool(options.get("descending", (False,))[0]), options["n"] + 1)
+
+
 def _top(block: Block, aggregate: Aggregate) -> Any:
     value, k, take = whole(block, aggregate.expression), aggregate.options["k"], block.device.kernels.take
     by = aggregate.others or (aggregate.expression,)
@@ -509,7 +527,7 @@ AggregateKind(
     name="quantile", types=quantile_type, columns=ordered_columns, result=_quantile, incremental=SortedValues()
 )
 AggregateKind(name="mode", types=ordered_type, columns=ordered_columns, result=_mode, incremental=AllEvents())
-AggregateKind(name="nth", types=placed_type, columns=with_order, result=_nth, incremental=AllEvents())
+AggregateKind(name="nth", types=placed_type, columns=with_order, result=_nth, incremental=FirstEvents(_first_of))
 AggregateKind(name="top", types=list_of_ordered, columns=with_order, result=_top, incremental=AllEvents())
 AggregateKind(name="ranked", types=ranked_type, columns=_ranked_columns, result=_ranked, incremental=AllEvents())
 AggregateKind(

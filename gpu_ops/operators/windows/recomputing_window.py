@@ -25,7 +25,11 @@ from gpu_ops.operators.state.row_runs import RowRuns
 from gpu_ops.operators.state.rows import AxisRows, concat_rows, grown
 from gpu_ops.operators.windows.window_operator import WindowOperator
 from gpu_ops.operators.windows.windows import placed_results
+from gpu_ops.plan.aggregate_kinds import FirstBy, FirstEvents
 from gpu_ops.plan.windows import WindowAggregate
+
+_FEW = 1 << 10
+"""Of so many rows all are looked at."""
 
 
 class RecomputingWindow(WindowOperator):
@@ -117,7 +121,7 @@ class RecomputingWindow(WindowOperator):
     def _results(self, touched: Any, held: Any, limit: int) -> list[Events]:
         node, device = self._node, self._device
         kernels = device.kernels
-        rows = self._of_groups(touched)
+        rows = self._that_count(self._of_groups(touched), touched, limit)
         local = np.searchsorted(touched, rows.code).astype(np.int32)
         if node.window.grid is not None:
             low, high = np.maximum(rows.low, self._done), np.minimum(rows.high, limit)
@@ -151,6 +155,35 @@ class RecomputingWindow(WindowOperator):
         if self._closing is not None and len(self._closing):
             pieces.append(self._closing)
         return concat_rows(pieces, self._device)
+
+    @cached_property
+    def _firsts(self) -> FirstBy | None:
+        """The events that count, of those that stay throughout a step; None for all."""
+        found = []
+        for each in self._node.aggregates:
+            how = each.kind.incremental
+            first = how.of(each) if isinstance(how, FirstEvents) else None
+            if first is None or not pa.types.is_int64(self._schema.field(first.column).type):
+                return None
+            found.append(first)
+        if len({(each.column, each.descending) for each in found}) != 1:
+            return None
+        return max(found, key=lambda each: each.most)
+
+    def _that_count(self, rows: AxisRows, touched: Any, limit: int) -> AxisRows:
+        """The rows without those behind as many of their group as any result asks for, which all stay in the step."""
+        if self._firsts is None or len(touched) != 1 or len(rows) < _FEW:
+            return rows
+        column, descending, most = self._firsts
+        values, valid = self._device.columns.values(rows.frame, column)
+        stays = self._device.kernels.keep((rows.low <= self._done) & (rows.high > limit))
+        if valid is not None or len(stays) <= most:
+            return rows
+        worth = values if descending else ~values
+        bound = np.partition(self._device.kernels.take(worth, stays), len(stays) - most)[len(stays) - most]
+        counts = worth >= bound
+        counts |= (rows.low > self._done) | (rows.high <= limit)
+        return rows.take(self._device.kernels.keep(counts), self._device)
 
     @property
     def _telling(self) -> list[str]:
