@@ -227,6 +227,11 @@ def test_what_spark_computes_otherwise_is_left_to_python(spark: SparkSession) ->
 def test_names_that_sql_has_other_uses_for(spark: SparkSession) -> None:
     table = pa.table({"s": times([0, 1]), "e": times([5, 6]), "a.b": [1, 2], "`tick`": ["x", "y"], "two words": [3, 4]})
     same(spark, table, lambda s: s.shift("3us").by("a.b", "`tick`").snapshot().agg(n=g.sum("two words")))
+    same(spark, table, lambda s: s.filter(g.col("a.b") > 1).select("`tick`", two=g.col("a.b")))
+    stream = g.events(to_spark(spark, table), start="s", end="e").select("a.b", "`tick`")
+    # Spark logs an error where Narwhals asks it for a field b of a: nobody asks.
+    assert "Narwhals does not quote" not in stream.explain()
+    assert "Narwhals does not quote the name 'a.b'" in stream.filter(g.col("a.b") > 1).explain()
 
 
 def test_many_events_under_adaptive_execution(spark: SparkSession) -> None:

@@ -259,8 +259,11 @@ class Compiler:
     def _expressions(self, node: Expressions) -> DataFrame:
         frame = self.frame(node.input)
         expressions = [each for each, _ in node.computed]
+        picked = None if node.beside else node.copies
 
         def native() -> DataFrame:
+            if picked is not None:
+                return frame.select("start", "end", *(column(old).alias(new) for new, old in picked.items()))
             lazy: Any = nw.from_native(self._fitting(frame, node, expressions, node.names))
             made: DataFrame = node.evaluated(
                 lazy, [spelled(each, node.input.schema) for each in expressions]
@@ -269,7 +272,8 @@ class Compiler:
                 return made
             return made.select("start", "end", *_declared(made, node.schema))
 
-        return self._native_or_python(node, expressions, native, f"Spark: {type(node).__name__}")
+        computed = expressions if picked is None else []
+        return self._native_or_python(node, computed, native, f"Spark: {type(node).__name__}")
 
     def _fitting(
         self, frame: DataFrame, node: Unary, expressions: Sequence[nw.Expr], said: Mapping[str, str] | None = None

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import narwhals as nw
 import pyarrow as pa
 
-from gpu_ops.plan.expressions import function_names, rewritten, values, whole_form
+from gpu_ops.plan.expressions import function_names, names_read, rewritten, values, whole_form
 from gpu_ops.plan.terms import Term, is_float
 
 _FLOOR = "Spark's floor is a LONG, 0 for NaN"
@@ -33,6 +33,9 @@ OTHERWISE = {
 }
 """What Narwhals would let Spark compute with another result than the local engine's (seen with Narwhals 2.29)."""
 
+_QUOTED = frozenset(".`")
+"""What a column's name has if Spark would take it for more than one name."""
+
 _BY_TYPE = {"__pow__", "__rpow__", "cast", "max_horizontal", "min_horizontal", "clip", "clip_lower", "clip_upper"}
 
 
@@ -51,6 +54,9 @@ def computed_otherwise(expressions: Sequence[nw.Expr], schema: pa.Schema) -> str
         ''
     """
     found = {OTHERWISE[name] for each in expressions for name in function_names(each) if name in OTHERWISE}
+    # Spark says in its log that there is no such column, however the query goes on.
+    quoted = {name for each in expressions for name in names_read(each) if not _QUOTED.isdisjoint(name)}
+    found |= {f"Narwhals does not quote the name {name!r}" for name in quoted}
     typed = [each for each in expressions if not function_names(each).isdisjoint(_BY_TYPE)]
     if typed:
         terms = (term for value in values(typed, schema).values() for term in value.walk())
