@@ -48,11 +48,32 @@ def test_an_output_does_not_see_the_batch_that_falls_due_behind_it(
     assert same_traces(found, played(scenario, Interpreter(SCHEMA)), scenario)
 
 
+# Clock (s)   0  0.3   1.3   2.5    3.1  3.3   4.4
+# A                                 1
+# batches                {}    {}         {1}
+# outputs                            due          due
+#
+# The first batch has no row, and the output every 1.5 s begins with it at 1.3.
+_EAGER: list[Step] = [*map(Advance, (300, 1300, 2500)), _event(1), *map(Advance, (3100, 3300, 4400))]
+
+
+@pytest.mark.parametrize("device", ["cpu", "array"])
+@pytest.mark.parametrize("items", ["v", "sum(v) as s", "k, sum(v) as s", "k, sum(v) as s|group by k"])
+def test_an_output_rate_begins_with_a_batch_without_rows(device: str, items: str) -> None:
+    items, _, group = items.partition("|")
+    text = f"select {items} from A#time_batch(1 sec, 'START_EAGER,FORCE_UPDATE') {group} output every 1500 msec"
+    scenario = Scenario(f"@name('{NAME}') {text}", tuple(_EAGER), in_any_order=False)
+    found = played(scenario, RuntimeEngine(SCHEMA, device=device))
+    assert [bool(each) for each in found] == [False, False, False, False, True, False, True]
+    assert same_traces(found, played(scenario, Interpreter(SCHEMA)), scenario)
+
+
 _BATCHES = [
     "#time_batch(2 sec)",
     "#time_batch(2 sec, 500)",
     "#time_batch(1500 msec, 'FORCE_UPDATE')",
     "#time_batch(1 sec, 'START_EAGER')",
+    "#time_batch(1 sec, 'START_EAGER,FORCE_UPDATE')",
     "#time_length_batch(2 sec, 2)",
     "#time_length_batch(1 sec, 3, 'FORCE_UPDATE')",
     "#time_batch(2 sec)#time(3 sec)",

@@ -394,11 +394,13 @@ class DeliveriesOperator(InParts, nodes=(Deliveries,)):
         if not len(posts):
             return []
         zeros = np.zeros_like(posts)
+        # An output rate may begin with it.
+        marks = [self._rows(MARK, posts, self._counts(zeros, zeros), zeros)] if node.marks else []
         if node.per == "row" or node.levels != ((),):
-            return [self._nothing_at(posts)]
+            return [self._nothing_at(posts), *marks]
         level, frame = self._levels.each[0], self._levels.none(len(posts))
         sides = ((node.new, NEW, posts), (node.old, OLD, posts - 2))
-        return [
+        return marks + [
             self._rows(kind, posts, self._levels.rows(level, frame, when), zeros)
             for wanted, kind, when in sides
             if wanted

@@ -126,8 +126,8 @@ class FiringTimes:
 
     A count of rows and a condition fire where a delivery makes them hold. A grid of times and a crontab fire at the
     first tick at or after the time that is due: once, however far the clock jumps; the next time is then the first one
-    behind the clock. They begin with the first delivery. A delivery for which nothing entered or left counts as
-    none, and so does one before the rate's `after` holds.
+    behind the clock. They begin with the first delivery, be it one that a window posts without rows; else one for which
+    nothing entered or left counts as none, and so does one before the rate's `after` holds.
 
     Args:
         rate: When there is output.
@@ -156,6 +156,11 @@ class FiringTimes:
         state = self._state
         by_clock = isinstance(self._rate.every, EveryPeriod | AtTimes)
         return not by_clock or self._first or NEVER in {state.due, state.begins}
+
+    @property
+    def _begins_empty(self) -> bool:
+        """Whether it begins with a delivery for which nothing entered or left."""
+        return isinstance(self._rate.every, EveryPeriod | AtTimes) and not self._first
 
     @property
     def clock(self) -> int:
@@ -237,6 +242,7 @@ class FiringTimes:
             shown = None if marks.shown is None else host(marks.shown)
             return TurnMarks(place, entered, left, shown, marks.values), clocks
         counts = (entered > 0) | (left > 0)
+        begins = counts | self._begins_empty
         if state.begins == NEVER:
             rows = -1 if self._rate.after_rows is None else self._rate.after_rows
             enough = np.cumsum(entered) + state.gathered > rows
@@ -245,7 +251,7 @@ class FiringTimes:
             state.gathered += int(entered.sum())
             state.begins = int(place[begun[0]]) if len(begun) else NEVER
         changed = None if marks.changed is None else host(marks.changed)
-        counts &= place >= state.begins
+        counts = begins & (place >= state.begins)
         if changed is not None:
             counts |= changed
         shown = None if marks.shown is None else host(marks.shown)
