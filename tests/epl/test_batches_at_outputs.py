@@ -68,6 +68,47 @@ def test_an_output_rate_begins_with_a_batch_without_rows(device: str, items: str
     assert same_traces(found, played(scenario, Interpreter(SCHEMA)), scenario)
 
 
+# A (ts)      1    2    3    4
+# v           7    8    8    7
+# batches               {2, 3}
+#                            {1, 4}
+#
+# The event 1 enters behind 2 and 3, though it came before.
+@pytest.mark.parametrize("device", ["cpu", "array"])
+@pytest.mark.parametrize("ends", [[4], [1, 3, 4]])
+@pytest.mark.parametrize(
+    ("item", "found"),
+    [
+        ("first(ts)", [2, 2]),
+        ("last(ts)", [3, 4]),
+        ("first(ts, 2)", [None, 1]),
+        ("last(ts, 1)", [2, 1]),
+        ("window(ts)", [[2, 3], [2, 3, 1, 4]]),
+        ("nth(ts, 2)", [None, 3]),
+        ("firstever(ts)", [2, 2]),
+        ("maxby(x).ts", [2, 2]),
+    ],
+)
+def test_batches_of_several_groups_are_in_the_order_in_which_they_enter(
+    tmp_path: Path, device: str, ends: list[int], item: str, found: list[object]
+) -> None:
+    text = f"@name('{NAME}') select {item} as z from A#groupwin(v)#length_batch(2)"
+    events = [Send("A", {"k": "a", "v": v, "x": 0.0, "ts": at}) for at, v in enumerate([7, 8, 8, 7], 1)]
+    scenario = Scenario(text, tuple(events), in_any_order=False)
+    assert same_traces(*(played(scenario, each) for each in (RuntimeEngine(SCHEMA), Interpreter(SCHEMA))), scenario)
+    runtime = epl.Runtime(SCHEMA, device=device)
+    runtime.deploy(text)
+    runtime[NAME].deliveries()
+    rows, delivered = [dict(each.row) for each in events], list[object]()
+    for begin, end in zip([0, *ends], ends, strict=False):
+        runtime.send("A", rows[begin:end])
+        delivered += runtime[NAME].deliveries()["z"].to_pylist()
+        runtime.checkpoint(tmp_path / "c")
+        runtime = epl.Runtime.restore(tmp_path / "c", device=device)
+        runtime[NAME].deliveries()
+    assert delivered == found
+
+
 _BATCHES = [
     "#time_batch(2 sec)",
     "#time_batch(2 sec, 500)",

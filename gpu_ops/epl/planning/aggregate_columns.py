@@ -15,7 +15,7 @@ from gpu_ops.plan.expressions import bare_column, column_names
 from gpu_ops.texts.binding.bound import Bound
 from gpu_ops.texts.binding.scope import StreamScope
 
-_NEWEST = "@newest"
+_NEWEST, _ENTERED = "@newest", "@entered at"
 
 
 @dataclass
@@ -28,6 +28,7 @@ class AggregateColumns:
         made: The aggregates.
         named: What the names of its columns begin with, behind the `@`.
         joined: Whether the events are rows of a join, of an event of each stream.
+        in_other_order: Whether events may enter in another order than they came.
     """
 
     events: StreamScope
@@ -35,6 +36,7 @@ class AggregateColumns:
     made: list[Delivered] = field(default_factory=list)
     named: str = ""
     joined: bool = False
+    in_other_order: bool = False
     _named: dict[str, str] = field(default_factory=dict)
 
     def column(self, bound: Bound, hint: str = "read") -> str:
@@ -54,9 +56,12 @@ class AggregateColumns:
         return found[0] if len(found) == 1 else None
 
     def arrival(self, stream: int | None = None) -> tuple[str, ...]:
-        """The columns that tell in which order events came; of a join, in which those of a stream met others first."""
+        """The columns that tell in which order events entered; of a join, when those of a stream met others first."""
         if not self.joined:
-            return (PLACE,)
+            if not self.in_other_order:
+                return (PLACE,)
+            self.columns.setdefault(_ENTERED, nw.col("start"))
+            return (_ENTERED, PLACE)
         places = [of_stream(PLACE, number) for number in range(len(self.events.streams))]
         self.columns.setdefault(_NEWEST, nw.max_horizontal(*map(nw.col, places)))
         return (_NEWEST, *(places if stream is None else places[stream : stream + 1]))
@@ -69,7 +74,7 @@ class AggregateColumns:
     def add(self, aggregate: Aggregate, keys: tuple[str, ...] | None, life: Life) -> str:
         """The column of an aggregate."""
         name = f"@{self.named}value {len(self.made)}"
-        self.made.append(Delivered(replace(aggregate.over(_in_turns), name=name), keys, life))
+        self.made.append(Delivered(replace(aggregate.over(self._in_turns), name=name), keys, life))
         return name
 
     def only(self, aggregate: Aggregate, held: Sequence[nw.Expr]) -> Aggregate:
@@ -81,9 +86,8 @@ class AggregateColumns:
         self.columns[name] = condition
         return replace(aggregate, filter=nw.col(name))
 
-
-def _in_turns(expression: nw.Expr) -> str:
-    """The column of a plain one; the order of turns stands for that of time."""
-    if column_names(expression, LIFETIME):
-        return PLACE
-    return str(bare_column(expression))
+    def _in_turns(self, expression: nw.Expr) -> str:
+        """The column of a plain one; the order in which events entered stands for that of time."""
+        if column_names(expression, LIFETIME):
+            return PLACE if self.joined else self.arrival()[0]
+        return str(bare_column(expression))

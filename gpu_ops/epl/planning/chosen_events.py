@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import narwhals as nw
@@ -85,12 +86,12 @@ def by_place(
             nw.col(aggregates.add(aggregates.only(choose(column, order=PLACE), known), keys, life)), bound.type
         )
     if name == "window":
-        value = nw.col(aggregates.add(aggregates.only(listed(column), held), keys, life))
+        value = nw.col(aggregates.add(aggregates.only(listed(column, arrival=aggregates.arrival()), held), keys, life))
         return Bound(nw.when(value.list.len() > 0).then(value), pa.list_(bound.type))
     if index is None and not pa.types.is_nested(bound.type):
         return Bound(_first_or_last(aggregates, name, column, held, keys, life), bound.type)
     at = index or 0
-    made = placed(column, at if name == "first" else -1 - at)
+    made = placed(column, at if name == "first" else -1 - at, arrival=aggregates.arrival())
     return Bound(nw.col(aggregates.add(aggregates.only(made, held), keys, life)), bound.type)
 
 
@@ -162,9 +163,10 @@ def _first_or_last(
 ) -> nw.Expr:
     """The first or the last value, null too: that of those that are not null, if it stands first or last of all."""
     choose, most = (first, g.min) if name == "first" else (last, g.max)
+    place = partial(choose, order=PLACE) if aggregates.in_other_order else most
     known = [*held, ~aggregates.columns[column].is_null()]
     value = aggregates.add(aggregates.only(choose(column, order=PLACE), held), keys, life)
-    places = [aggregates.add(aggregates.only(most(PLACE), some), keys, life) for some in (held, known)]
+    places = [aggregates.add(aggregates.only(place(PLACE), some), keys, life) for some in (held, known)]
     return nw.when(nw.col(places[0]) == nw.col(places[1])).then(nw.col(value))
 
 

@@ -317,7 +317,9 @@ class _QueryPlanner:
         condition = without(query.where, self._held)
         condition = with_bounds_as_said(condition) if query.joins and condition is not None else condition
         where = None if condition is None or _waits(condition) else bind_condition(condition, events).value
-        aggregates = PlannedAggregates(events, within=self._context.key, joined=bool(query.joins))
+        other = windows.in_other_order and not query.joins
+        joined = bool(query.joins)
+        aggregates = PlannedAggregates(events, within=self._context.key, joined=joined, in_other_order=other)
         aggregates.found = self._found()
         aggregates.drifts = drifting(query, events)
         levels, keys = self._groups(aggregates, events)

@@ -55,6 +55,7 @@ class StreamWindows:
         posts: Points at places at which there is a delivery even without rows (FORCE_UPDATE); None for no such places.
         in_batches: Whether rows enter together, in batches.
         order: Pairs (column, whether descending) in which the window keeps its rows; without any, as they came.
+        in_other_order: Whether rows may enter in another order than they came: batches of several groups.
     """
 
     memberships: Node
@@ -62,6 +63,7 @@ class StreamWindows:
     posts: Node | None = None
     in_batches: bool = False
     order: tuple[tuple[str, bool], ...] = ()
+    in_other_order: bool = False
 
 
 def windowed(
@@ -259,7 +261,8 @@ class _WindowPlanner:
 
         rows = rows_of("alive")
         content = rows_of("gathering") if made.batches else rows
-        return StreamWindows(rows, content, rows_of("posts") if made.posts else None, made.batches, order)
+        posts = rows_of("posts") if made.posts else None
+        return StreamWindows(rows, content, posts, made.batches, order, made.batches and bool(within))
 
 
 def _by_clock(kind: DataWindowKind | UntilTime) -> bool:
