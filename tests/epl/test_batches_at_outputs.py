@@ -95,7 +95,8 @@ def test_batches_of_several_groups_are_in_the_order_in_which_they_enter(
     text = f"@name('{NAME}') select {item} as z from A#groupwin(v)#length_batch(2)"
     events = [Send("A", {"k": "a", "v": v, "x": 0.0, "ts": at}) for at, v in enumerate([7, 8, 8, 7], 1)]
     scenario = Scenario(text, tuple(events), in_any_order=False)
-    assert same_traces(*(played(scenario, each) for each in (RuntimeEngine(SCHEMA), Interpreter(SCHEMA))), scenario)
+    traces = [played(scenario, each) for each in (RuntimeEngine(SCHEMA), Interpreter(SCHEMA))]
+    assert same_traces(traces[0], traces[1], scenario)
     runtime = epl.Runtime(SCHEMA, device=device)
     runtime.deploy(text)
     runtime[NAME].deliveries()
