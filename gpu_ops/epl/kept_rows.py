@@ -210,7 +210,7 @@ def matching(
             yield np.repeat(some, len(rows)), np.tile(np.arange(len(rows)), len(some))
         return
     some = np.flatnonzero(holding(rows[on[0][1]], [events[on[0][0]]]))
-    rows = rows.select([name for _, name in on]).take(pa.array(some))
+    rows = rows.select([*dict.fromkeys(name for _, name in on)]).take(pa.array(some))
     columns = [pa.chunked_array([*events[a].chunks, *rows[b].chunks], rows[b].type) for a, b in on]
     mine = key_codes(columns, len(events) + len(rows)) if nulls else _codes(columns)
     keys, own = mine[: len(events)], mine[len(events) :]

@@ -231,7 +231,7 @@ class RowWalk:
             asked = []
             for at, (_, change) in enumerate(self._changes):
                 if self._set_of[at] == keys:
-                    asked.append(events[at].rows[{other: own for own, other in change.on}[keys[0]]])
+                    asked.append(events[at].rows[_of_events(change, keys)[0]])
                 for branch in change.branches if keys == self._limits.unique else ():
                     for action in branch.actions:
                         if action.kind == "insert":
@@ -329,8 +329,7 @@ class RowWalk:
             parts: list[tuple[str, int, list[Any]]] = [("rows", 0, [kept[key] for key in keys])]
             for at, (_, change) in enumerate(self._changes):
                 if self._set_of[at] == keys:
-                    mine = {other: own for own, other in change.on}
-                    parts.append(("events", at, [events[at].rows[mine[key]] for key in keys]))
+                    parts.append(("events", at, [events[at].rows[own] for own in _of_events(change, keys)]))
             for number, (at, action) in enumerate(actions):
                 if action.kind == "insert":
                     names = [action.values[self._schema.names.index(key)] for key in keys]
@@ -360,6 +359,11 @@ class RowWalk:
                     made.append(each)
                     begin += len(each)
         return np.concatenate(codes), np.array(sizes, np.int64), rows, inserts, np.concatenate(made)
+
+
+def _of_events(change: PlannedChange, keys: Sequence[str]) -> list[str]:
+    """The columns of events that are equal to some keys of rows, of which two may be one column."""
+    return [own for other, own in sorted((other, own) for own, other in change.on) if other in keys]
 
 
 @dataclass

@@ -368,3 +368,20 @@ def test_a_merge_deletes_only_what_its_conditions_say(clauses: str) -> None:
     runtime.send("B", {"k": "x", "v": 1})
     left = [row for row in rows if "b.v" in clauses or row != {"k": "x", "v": 5}]
     assert runtime.rows("w").to_pylist() == left
+
+
+@pytest.mark.parametrize("window", ["#keepall", "#unique(k)", "#length(9)", "#time(9 sec)"])
+@pytest.mark.parametrize("change", ["delete from W", "update W set v = 9", "select W.v as v from W"])
+def test_two_keys_of_an_event_are_one_column_of_a_row(window: str, change: str) -> None:
+    runtime = epl.Runtime({"A": {"k": "string", "v": "int"}, "D": {"a": "string", "b": "string"}})
+    runtime.deploy(f"""
+        create window W{window} as A; insert into W select * from A;
+        @name('s') on D as d {change} where W.k = d.a and W.k = d.b
+    """)
+    runtime["s"].deliveries()
+    runtime.send("A", [{"k": "x", "v": 1}, {"k": "y", "v": 2}])
+    runtime.send("D", [{"a": "x", "b": "y"}, {"a": "y", "b": "y"}])
+    new = [row["turn"] for row in runtime["s"].deliveries().to_pylist() if row["row"] == "new"]
+    assert new == [6]
+    left = {row["v"] for row in runtime.query("select v from W").to_pylist()}
+    assert left == ({1} if "delete" in change else {1, 9} if "update" in change else {1, 2})

@@ -1076,11 +1076,12 @@ def know_keys(
     programs = (numbers, code, bounds, constants, cell_slots, begins, values, there, at, work, floats, known)
     owners = np.full(entry_count, -1, np.int64)
     for who in range(instance_count):
-        if instances[who, SEQUENCE] == 0 or instances[who, PARENT] < 0:
+        parent = instances[who, PARENT]
+        if instances[who, SEQUENCE] == 0 or parent < 0 or nodes[instances[parent, NODE], KIND] != DISTINCT:
             continue
         entry = instances[who, SEEN]
         while entry >= 0 and owners[entry] < 0:
-            owners[entry] = instances[who, PARENT]
+            owners[entry] = parent
             entry = entries[entry, LINK]
     for chain in range(len(key_heads)):
         key_heads[chain] = -1
