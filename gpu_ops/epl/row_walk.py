@@ -227,17 +227,10 @@ class RowWalk:
             return np.ones(len(kept), np.bool_)
         made = came.copy()
         for keys in self._sets:
+            is_one_each = keys == self._limits.unique
             # The first column alone says which rows are not.
-            asked = []
-            for at, (_, change) in enumerate(self._changes):
-                if self._set_of[at] == keys:
-                    asked.append(events[at].rows[_of_events(change, keys)[0]])
-                for branch in change.branches if keys == self._limits.unique else ():
-                    for action in branch.actions:
-                        if action.kind == "insert":
-                            name = action.values[self._schema.names.index(keys[0])]
-                            asked.append(events[at].computed[self._value(change, name).event])
-            if keys == self._limits.unique:
+            asked = [own[0] for kind, _, own in self._asking(keys, events) if kind == "events" or is_one_each]
+            if is_one_each:
                 asked.append(kept[keys[0]].filter(pa.array(came)))
             made |= holding(kept[keys[0]], asked)
         return made
@@ -314,28 +307,33 @@ class RowWalk:
             (number[log[:, 0]], at[log[:, 0]], log[:, 1], log[:, 2]),
         )
 
+    @property
+    def _actions(self) -> list[tuple[int, Action]]:
+        """All actions, with the places of their statements."""
+        changes = enumerate(change for _, change in self._changes)
+        return [(at, action) for at, change in changes for branch in change.branches for action in branch.actions]
+
+    def _asking(self, keys: tuple[str, ...], events: Sequence[WalkingEvents]) -> list[tuple[str, int, list[Any]]]:
+        """Whose keys are those of rows: ("events", the statement, columns), ("inserts", the action, columns)."""
+        parts: list[tuple[str, int, list[Any]]] = []
+        for at, (_, change) in enumerate(self._changes):
+            if self._set_of[at] == keys:
+                parts.append(("events", at, [events[at].rows[own] for own in _of_events(change, keys)]))
+        for number, (at, action) in enumerate(self._actions):
+            if action.kind == "insert":
+                names = [action.values[self._schema.names.index(key)] for key in keys]
+                values = (self._value(self._changes[at][1], name).event for name in names)
+                parts.append(("inserts", number, [events[at].computed[value] for value in values]))
+        return parts
+
     def _keyed(self, kept: pa.Table, events: Sequence[WalkingEvents]) -> tuple[Any, Any, list[Any], Any, Any]:
         """(the key of each event, how many keys there are, those of rows, and those of rows that actions make)."""
         codes = [np.zeros(0, np.int64)] * len(events)
         sizes, rows = [], []
-        actions = [
-            (at, action)
-            for at, (_, change) in enumerate(self._changes)
-            for branch in change.branches
-            for action in branch.actions
-        ]
+        actions = self._actions
         inserts, made, begin = np.zeros(len(actions) * len(self._sets), np.int64), [np.zeros(0, np.int64)], 0
         for which, keys in enumerate(self._sets):
-            parts: list[tuple[str, int, list[Any]]] = [("rows", 0, [kept[key] for key in keys])]
-            for at, (_, change) in enumerate(self._changes):
-                if self._set_of[at] == keys:
-                    parts.append(("events", at, [events[at].rows[own] for own in _of_events(change, keys)]))
-            for number, (at, action) in enumerate(actions):
-                if action.kind == "insert":
-                    names = [action.values[self._schema.names.index(key)] for key in keys]
-                    computed = events[at].computed
-                    own = [computed[self._value(self._changes[at][1], name).event] for name in names]
-                    parts.append(("inserts", number, own))
+            parts = [("rows", 0, [kept[key] for key in keys]), *self._asking(keys, events)]
             counts = [
                 len(kept) if kind == "rows" else len(events[at if kind == "events" else actions[at][0]].places)
                 for kind, at, _ in parts
